@@ -92,6 +92,9 @@ type Host interface {
 	// eventloop.Edge. An fd has at most one watcher.
 	Watch(fd FD, ev eventloop.Events, s eventloop.Source, cookie uint32) syscall.Errno
 	Rewatch(fd FD, ev eventloop.Events) syscall.Errno
+	// Again has the watcher's Ready(cookie, eventloop.Again) called in the next
+	// turn, behind others: what a budget cut short goes on there.
+	Again(fd FD)
 
 	// Writev sends stream bytes from bufs (guest memory is fine), MSG_NOSIGNAL.
 	// more is MSG_MORE.
