@@ -1,0 +1,2 @@
+// Package guestmem turns guest addresses into bytes.
+package guestmem
