@@ -1,0 +1,2 @@
+// Package vhostuser speaks the vhost-user protocol, both ends.
+package vhostuser
