@@ -1,0 +1,2 @@
+// Package dns forwards the guest's name queries to the host's resolvers.
+package dns
