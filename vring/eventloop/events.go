@@ -27,6 +27,3 @@ type Source interface {
 type Breaker interface {
 	Break(err error)
 }
-
-// Token names a registration: generation<<32 | slot. Zero is never valid.
-type Token uint64

@@ -46,7 +46,9 @@ type Wheel struct {
 	timers []timer        // [0] is unused
 	free   uint32         // chain of given back timers, by next
 	armed  int
-	firing TimerID // whose Expired runs, for the guard of the loop
+
+	firing       Expirer // whose Expired runs, for the guard of the loop
+	firingCookie uint32
 }
 
 // list is doubly linked through timer.prev and timer.next, 0 at both ends.
@@ -170,10 +172,8 @@ func (w *Wheel) Advance(now Time) {
 			w.place(id)
 			continue
 		}
-		e, cookie := w.timers[id].e, w.timers[id].cookie
-		w.firing = TimerID(id)
-		e.Expired(cookie)
-		w.firing = 0
+		w.firing, w.firingCookie = w.timers[id].e, w.timers[id].cookie
+		w.firing.Expired(w.firingCookie)
 	}
 }
 
