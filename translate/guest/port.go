@@ -3,6 +3,7 @@ package guest
 import (
 	"guestwire/translate/wire"
 	"guestwire/vnet/link"
+	"guestwire/vring/eventloop"
 )
 
 // Port is one guest's link and addresses.
@@ -18,8 +19,11 @@ type Port struct {
 	// Ours, as the guest's gateway: senders of ICMP errors, targets of local echo.
 	Gateway4, Gateway6, OurLL6 wire.Addr
 
-	id4 uint16 // next IPv4 identification
-	id6 uint32 // next IPv6 fragment identification
+	Timers *eventloop.Wheel // the loop's time, for Errors; nil: no rate limit
+	Errors Budget           // of ICMP errors to the guest, all rooms together
+
+	id4 uint16 // last IPv4 identification
+	id6 uint32 // last IPv6 fragment identification
 }
 
 // DefaultTTL is the TTL and hop limit of packets that have none of their own.
@@ -46,8 +50,17 @@ func (p *Port) PutL3(b []byte, src, dst wire.Addr, proto uint8, ttl, tos uint8, 
 	wire.PutEthernet(b, p.MAC, p.OurMAC, wire.EtherIPv4)
 	p.id4++
 	return wire.EthLen + wire.PutIPv4(b[wire.EthLen:], &wire.IPv4Fields{
-		Src: src, Dst: dst, Proto: proto, TTL: ttl, TOS: tos, ID: p.id4, DontFrag: proto == wire.ProtoTCP, PayloadLen: l4len,
+		Src: src, Dst: dst, Proto: proto, TTL: ttl, TOS: tos, ID: p.id4,
+		DontFrag: proto == wire.ProtoTCP, PayloadLen: l4len,
 	})
+}
+
+// MTU is the largest L3 packet that the guest takes without GSO.
+func (p *Port) MTU() int {
+	if p.Caps.MTU == 0 {
+		return 1500
+	}
+	return p.Caps.MTU
 }
 
 // OurAddr is the gateway's address of dst's family: link-local for a
@@ -65,4 +78,9 @@ func (p *Port) OurAddr(dst wire.Addr) wire.Addr {
 // IsOurs says whether a is an address of the gateway.
 func (p *Port) IsOurs(a wire.Addr) bool {
 	return !a.IsZero() && (a == p.Gateway4 || a == p.Gateway6 || a == p.OurLL6)
+}
+
+// AllowError takes one ICMP error to the guest out of the budget.
+func (p *Port) AllowError() bool {
+	return p.Timers == nil || p.Errors.Take(p.Timers.Now())
 }

@@ -15,6 +15,8 @@ const (
 	ProtoTCP    = 6
 	ProtoUDP    = 17
 	ProtoICMPv6 = 58
+
+	ProtoIPv6Fragment = 44 // the IPv6 fragment header
 )
 
 // Header lengths in bytes, without options.

@@ -10,7 +10,7 @@ import (
 const (
 	extHopByHop = 0
 	extRouting  = 43
-	extFragment = 44
+	extFragment = ProtoIPv6Fragment
 	extDstOpts  = 60
 )
 
