@@ -1,0 +1,2 @@
+// Package udp carries the guest's datagrams over host sockets.
+package udp
