@@ -192,6 +192,9 @@ func (q *DeviceQueue) Push(head uint16, written uint32) {
 	q.pushed++
 }
 
+// Size returns the number of entries of the ring.
+func (q *DeviceQueue) Size() int { return len(q.ring.desc) }
+
 // Available returns how many chains can be popped. It reads avail.idx.
 func (q *DeviceQueue) Available() int {
 	q.refill()
