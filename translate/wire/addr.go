@@ -14,6 +14,12 @@ func Addr4(b [4]byte) Addr {
 	return Addr{10: 0xff, 11: 0xff, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
 }
 
+// set4 is Addr4 in place.
+func (a *Addr) set4(b []byte) {
+	binary.LittleEndian.PutUint64(a[0:], 0)
+	binary.LittleEndian.PutUint64(a[8:], uint64(binary.LittleEndian.Uint32(b))<<32|0xffff<<16)
+}
+
 // FromNetip converts; the zone is dropped. An invalid address gives the zero
 // Addr, "::".
 func FromNetip(a netip.Addr) Addr {

@@ -45,6 +45,18 @@ func PseudoHeader(src, dst Addr, proto uint8, n int) uint32 {
 	return uint32(Fold(uint32(s)))
 }
 
+// pseudoLE is the pseudo header as wideLE sums it.
+func pseudoLE(src, dst *Addr, v6 bool, proto uint8, n int) uint64 {
+	s := uint64(proto)<<8 + uint64(bits.ReverseBytes32(uint32(n)))
+	le := binary.LittleEndian
+	s += uint64(le.Uint32(src[12:])) + uint64(le.Uint32(dst[12:]))
+	if v6 {
+		s += uint64(le.Uint32(src[0:])) + uint64(le.Uint32(src[4:])) + uint64(le.Uint32(src[8:]))
+		s += uint64(le.Uint32(dst[0:])) + uint64(le.Uint32(dst[4:])) + uint64(le.Uint32(dst[8:]))
+	}
+	return s
+}
+
 // Fold reduces a partial sum to 16 bits, not complemented: the value that a
 // checksum field holds under Offload.NeedsCsum.
 func Fold(sum uint32) uint16 {
@@ -69,10 +81,13 @@ func add16(a uint32, b uint16) uint32 {
 	return uint32(Fold(uint32(Fold(a)) + uint32(b)))
 }
 
-// sumLE sums b as little-endian 16-bit words with end-around carry. The one's
+// sumLE sums b as little-endian 16-bit words with end-around carry.
+func sumLE(b []byte) uint16 { return fold64(wideLE(b)) }
+
+// wideLE is the sum of sumLE before it is folded, at most 33 bits. The one's
 // complement sum does not care for the byte order (RFC 1071 2(B)), so wide
-// little-endian loads do, and the caller swaps the result once.
-func sumLE(b []byte) uint16 {
+// little-endian loads do, and whoever needs network order swaps the result once.
+func wideLE(b []byte) uint64 {
 	var s, c uint64
 	for len(b) >= 64 {
 		w := b[:64]
@@ -90,25 +105,27 @@ func sumLE(b []byte) uint16 {
 		s, c = bits.Add64(s, binary.LittleEndian.Uint64(b), c)
 		b = b[8:]
 	}
-	var tail uint64
 	if len(b) >= 4 {
-		tail = uint64(binary.LittleEndian.Uint32(b))
+		s, c = bits.Add64(s, uint64(binary.LittleEndian.Uint32(b)), c)
 		b = b[4:]
-		s, c = bits.Add64(s, tail, c)
-		tail = 0
 	}
+	var tail uint64
 	if len(b) >= 2 {
 		tail = uint64(binary.LittleEndian.Uint16(b))
 		b = b[2:]
-		if len(b) == 1 {
-			tail |= uint64(b[0]) << 16
-		}
-	} else if len(b) == 1 {
-		tail = uint64(b[0])
+	}
+	if len(b) == 1 {
+		tail += uint64(b[0]) // a last odd byte is the first of a word
 	}
 	s, c = bits.Add64(s, tail, c)
 	s += c
+	return s>>32 + s&0xffffffff
+}
+
+// fold64 reduces a sum of a few results of wideLE, in their byte order.
+func fold64(s uint64) uint16 {
 	s = s>>32 + s&0xffffffff
-	s = s>>32 + s&0xffffffff
-	return Fold(uint32(s))
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
+	return uint16(s>>16 + s)
 }

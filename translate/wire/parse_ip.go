@@ -29,7 +29,7 @@ func (p *Packet) ipv4(f *link.Frame) Verdict {
 	if len(h) < hl {
 		return Short
 	}
-	if sumHeader(h, hl) != 0xffff {
+	if sumHeader(h[:hl]) != 0xffff {
 		return IPChecksum
 	}
 	total := int(binary.BigEndian.Uint16(h[2:]))
@@ -42,8 +42,8 @@ func (p *Packet) ipv4(f *link.Frame) Verdict {
 	p.V6 = false
 	p.TOS, p.TTL, p.Proto = h[1], h[8], h[9]
 	p.ID = uint32(binary.BigEndian.Uint16(h[4:]))
-	p.Src = Addr4([4]byte(h[12:16]))
-	p.Dst = Addr4([4]byte(h[16:20]))
+	p.Src.set4(h[12:16])
+	p.Dst.set4(h[16:20])
 	p.L3Len = hl
 	p.L4Off = EthLen + hl
 
@@ -146,4 +146,14 @@ func (p *Packet) fragment(f *link.Frame, off int, more bool, id uint32, n int) V
 	p.FragOff, p.MoreFrags, p.FragID = uint16(off), more, id
 	p.PayloadOff, p.PayloadLen = p.L4Off, n
 	return OK
+}
+
+// sumHeader is the folded sum of an IPv4 header, of any byte order.
+func sumHeader(h []byte) uint16 {
+	if len(h) != IPv4Len {
+		return sumLE(h)
+	}
+	le := binary.LittleEndian
+	return fold64(uint64(le.Uint32(h)) + uint64(le.Uint32(h[4:])) + uint64(le.Uint32(h[8:])) +
+		uint64(le.Uint32(h[12:])) + uint64(le.Uint32(h[16:])))
 }

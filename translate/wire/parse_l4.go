@@ -178,58 +178,39 @@ func (p *Packet) offload(f *link.Frame, n, csumOff int, gso4, gso6 link.GSO) Ver
 }
 
 // checksumRight reads the whole packet once. Its result is about the bytes read
-// then; Head keeps the values that decide.
+// then; the headers are summed in the copy, so that what was verified is what
+// was parsed.
 func (p *Packet) checksumRight(f *link.Frame, n int) bool {
-	var sum uint32
+	var s uint64
 	if p.Proto != ProtoICMP {
-		sum = PseudoHeader(p.Src, p.Dst, p.Proto, n)
+		s = pseudoLE(&p.Src, &p.Dst, p.V6, p.Proto, n)
 	}
 	end := p.L4Off + n
-	if end <= p.HeadLen { // small packets: the copy has it all
-		return Fold(Checksum(sum, p.Head[p.L4Off:end])) == 0xffff
+	if end <= p.HeadLen {
+		return fold64(s+wideLE(p.Head[p.L4Off:end])) == 0xffff
 	}
-	// Headers from the copy, so that what was verified is what was parsed.
-	sum = Checksum(sum, p.Head[p.L4Off:p.HeadLen])
-	odd := (p.HeadLen - p.L4Off) & 1
-	return Fold(sumFrame(sum, odd, f, p.HeadLen, end)) == 0xffff
-}
-
-// sumFrame adds the bytes [off, end) of the frame; odd is the parity of the
-// first one's place in the sum.
-func sumFrame(sum uint32, odd int, f *link.Frame, off, end int) uint32 {
-	n := end - off
-	for _, s := range f.Segs {
-		if off >= len(s) {
-			off -= len(s)
+	s += wideLE(p.Head[p.L4Off:p.HeadLen])
+	odd := (p.HeadLen-p.L4Off)&1 != 0
+	off, n := p.HeadLen, end-p.HeadLen
+	for _, seg := range f.Segs {
+		if off >= len(seg) {
+			off -= len(seg)
 			continue
 		}
-		s = s[off:]
+		seg = seg[off:]
 		off = 0
-		if len(s) > n {
-			s = s[:n]
+		if len(seg) > n {
+			seg = seg[:n]
 		}
-		part := sumLE(s)
-		if odd == 0 {
+		part := sumLE(seg)
+		if odd {
 			part = swap(part)
 		}
-		sum = add16(sum, part)
-		odd ^= len(s) & 1
-		if n -= len(s); n == 0 {
+		s += uint64(part)
+		odd = odd != (len(seg)&1 != 0)
+		if n -= len(seg); n == 0 {
 			break
 		}
 	}
-	return sum
-}
-
-// sumHeader is the folded sum of an IPv4 header.
-func sumHeader(h []byte, hl int) uint16 {
-	if hl == IPv4Len {
-		s := uint64(binary.BigEndian.Uint32(h)) + uint64(binary.BigEndian.Uint32(h[4:])) +
-			uint64(binary.BigEndian.Uint32(h[8:])) + uint64(binary.BigEndian.Uint32(h[12:])) +
-			uint64(binary.BigEndian.Uint32(h[16:]))
-		s = s>>32 + s&0xffffffff
-		s = s>>32 + s&0xffffffff
-		return Fold(uint32(s))
-	}
-	return Fold(Checksum(0, h[:hl]))
+	return fold64(s) == 0xffff
 }
