@@ -1,5 +1,11 @@
 package vhostuser
 
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
 // Virtio and vhost feature bits, as masks. A name is the specification's with
 // the leading VIRTIO_ (for the vhost ones: nothing) taken off and the
 // underscores folded: VIRTIO_NET_F_GUEST_TSO4 is NetFGuestTSO4.
@@ -81,3 +87,70 @@ const (
 // AlwaysProtocol is offered for every device: these need nothing from it.
 const AlwaysProtocol = ProtocolFReplyAck | ProtocolFLogShmfd | ProtocolFBackendReq | ProtocolFResetDevice |
 	ProtocolFConfigureMemSlots | ProtocolFStatus | ProtocolFGPAAddresses
+
+type bitName struct {
+	bit  uint64
+	name string
+}
+
+var featureNames = []bitName{
+	{NetFCsum, "VIRTIO_NET_F_CSUM"}, {NetFGuestCsum, "VIRTIO_NET_F_GUEST_CSUM"},
+	{NetFCtrlGuestOffloads, "VIRTIO_NET_F_CTRL_GUEST_OFFLOADS"}, {NetFMTU, "VIRTIO_NET_F_MTU"},
+	{NetFMAC, "VIRTIO_NET_F_MAC"}, {NetFGuestTSO4, "VIRTIO_NET_F_GUEST_TSO4"},
+	{NetFGuestTSO6, "VIRTIO_NET_F_GUEST_TSO6"}, {NetFGuestECN, "VIRTIO_NET_F_GUEST_ECN"},
+	{NetFGuestUFO, "VIRTIO_NET_F_GUEST_UFO"}, {NetFHostTSO4, "VIRTIO_NET_F_HOST_TSO4"},
+	{NetFHostTSO6, "VIRTIO_NET_F_HOST_TSO6"}, {NetFHostECN, "VIRTIO_NET_F_HOST_ECN"},
+	{NetFHostUFO, "VIRTIO_NET_F_HOST_UFO"}, {NetFMrgRxbuf, "VIRTIO_NET_F_MRG_RXBUF"},
+	{NetFStatus, "VIRTIO_NET_F_STATUS"}, {NetFCtrlVQ, "VIRTIO_NET_F_CTRL_VQ"},
+	{NetFCtrlRX, "VIRTIO_NET_F_CTRL_RX"}, {NetFCtrlVLAN, "VIRTIO_NET_F_CTRL_VLAN"},
+	{NetFGuestAnnounce, "VIRTIO_NET_F_GUEST_ANNOUNCE"}, {NetFMQ, "VIRTIO_NET_F_MQ"},
+	{NetFCtrlMACAddr, "VIRTIO_NET_F_CTRL_MAC_ADDR"}, {FNotifyOnEmpty, "VIRTIO_F_NOTIFY_ON_EMPTY"},
+	{VhostFLogAll, "VHOST_F_LOG_ALL"}, {FAnyLayout, "VIRTIO_F_ANY_LAYOUT"},
+	{RingFIndirectDesc, "VIRTIO_F_INDIRECT_DESC"}, {RingFEventIdx, "VIRTIO_F_EVENT_IDX"},
+	{VhostUserFProtocolFeatures, "VHOST_USER_F_PROTOCOL_FEATURES"}, {FVersion1, "VIRTIO_F_VERSION_1"},
+	{FAccessPlatform, "VIRTIO_F_ACCESS_PLATFORM"}, {FRingPacked, "VIRTIO_F_RING_PACKED"},
+	{FInOrder, "VIRTIO_F_IN_ORDER"}, {FOrderPlatform, "VIRTIO_F_ORDER_PLATFORM"}, {FSRIOV, "VIRTIO_F_SR_IOV"},
+	{FNotificationData, "VIRTIO_F_NOTIFICATION_DATA"}, {FNotifConfigData, "VIRTIO_F_NOTIF_CONFIG_DATA"},
+	{FRingReset, "VIRTIO_F_RING_RESET"}, {NetFGuestUSO4, "VIRTIO_NET_F_GUEST_USO4"},
+	{NetFGuestUSO6, "VIRTIO_NET_F_GUEST_USO6"}, {NetFHostUSO, "VIRTIO_NET_F_HOST_USO"},
+	{NetFHashReport, "VIRTIO_NET_F_HASH_REPORT"}, {NetFGuestHdrlen, "VIRTIO_NET_F_GUEST_HDRLEN"},
+	{NetFRSS, "VIRTIO_NET_F_RSS"}, {NetFSpeedDuplex, "VIRTIO_NET_F_SPEED_DUPLEX"},
+}
+
+var protocolNames = []bitName{
+	{ProtocolFMQ, "MQ"}, {ProtocolFLogShmfd, "LOG_SHMFD"}, {ProtocolFRARP, "RARP"},
+	{ProtocolFReplyAck, "REPLY_ACK"}, {ProtocolFNetMTU, "NET_MTU"}, {ProtocolFBackendReq, "BACKEND_REQ"},
+	{ProtocolFCrossEndian, "CROSS_ENDIAN"}, {ProtocolFCryptoSession, "CRYPTO_SESSION"},
+	{ProtocolFPagefault, "PAGEFAULT"}, {ProtocolFConfig, "CONFIG"}, {ProtocolFBackendSendFD, "BACKEND_SEND_FD"},
+	{ProtocolFHostNotifier, "HOST_NOTIFIER"}, {ProtocolFInflightShmfd, "INFLIGHT_SHMFD"},
+	{ProtocolFResetDevice, "RESET_DEVICE"}, {ProtocolFInbandNotifications, "INBAND_NOTIFICATIONS"},
+	{ProtocolFConfigureMemSlots, "CONFIGURE_MEM_SLOTS"}, {ProtocolFStatus, "STATUS"},
+	{ProtocolFXenMmap, "XEN_MMAP"}, {ProtocolFSharedObject, "SHARED_OBJECT"},
+	{ProtocolFDeviceState, "DEVICE_STATE"}, {ProtocolFGetVringBaseInflight, "GET_VRING_BASE_INFLIGHT"},
+	{ProtocolFGPAAddresses, "GPA_ADDRESSES"}, {ProtocolFShmemMap, "SHMEM_MAP"},
+}
+
+// FeatureNames spells a set of virtio feature bits as the specifications do.
+func FeatureNames(set uint64) string { return spell(set, featureNames) }
+
+// ProtocolFeatureNames spells a set of protocol feature bits, each without its
+// VHOST_USER_PROTOCOL_F_.
+func ProtocolFeatureNames(set uint64) string { return spell(set, protocolNames) }
+
+func spell(set uint64, names []bitName) string {
+	var out []string
+	for _, n := range names {
+		if set&n.bit != 0 {
+			out = append(out, n.name)
+			set &^= n.bit
+		}
+	}
+	for set != 0 {
+		out = append(out, fmt.Sprintf("bit %d", bits.TrailingZeros64(set)))
+		set &= set - 1
+	}
+	if out == nil {
+		return "none"
+	}
+	return strings.Join(out, " ")
+}

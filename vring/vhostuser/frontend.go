@@ -1,15 +1,376 @@
 package vhostuser
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"time"
 
-// Frontend is the VMM's end of the protocol: a blocking client for tests and
-// load generators.
-type Frontend struct{ fd int }
+	"golang.org/x/sys/unix"
+
+	"guestwire/vring/guestmem"
+)
+
+// ReplyTimeout is how long a Frontend waits for a reply before it gives up.
+const ReplyTimeout = 5 * time.Second
+
+// NackError is a refusal that the backend answered with.
+type NackError struct {
+	Request Request
+	Code    uint64
+}
+
+func (e *NackError) Error() string {
+	return fmt.Sprintf("vhostuser: %v refused (%d)", e.Request, e.Code)
+}
+
+// ErrTimeout says that a reply did not come in time.
+var ErrTimeout = errors.New("vhostuser: no reply in time")
+
+// ErrClosed says that the backend closed the connection.
+var ErrClosed = errors.New("vhostuser: connection closed by the backend")
+
+// Frontend is the VMM's end of the protocol: a blocking client, with one method
+// per message. It belongs to one goroutine.
+type Frontend struct {
+	// NeedReply asks for an acknowledgement of every message that has no reply
+	// of its own. Set it after negotiating ProtocolFReplyAck; without it a
+	// refused message goes unnoticed.
+	NeedReply bool
+
+	fd  int
+	req int // our end of the backend request channel, -1: none
+}
 
 // DialFrontend connects to a listening backend.
 func DialFrontend(path string) (*Frontend, error) {
-	return nil, errors.New("vhostuser: not implemented")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("vhostuser: connect to %s: %w", path, err)
+	}
+	return NewFrontendFD(fd), nil
 }
 
-// NewFrontendFD uses a connected socket, which it then owns.
-func NewFrontendFD(fd int) *Frontend { return &Frontend{fd: fd} }
+// NewFrontendFD uses a connected blocking socket, which it then owns.
+func NewFrontendFD(fd int) *Frontend {
+	f := &Frontend{fd: fd, req: -1}
+	f.SetTimeout(ReplyTimeout)
+	return f
+}
+
+// SetTimeout changes how long replies are waited for.
+func (f *Frontend) SetTimeout(d time.Duration) error {
+	tv := unix.NsecToTimeval(d.Nanoseconds())
+	return unix.SetsockoptTimeval(f.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+}
+
+// FD returns the socket.
+func (f *Frontend) FD() int { return f.fd }
+
+// Close leaves the backend.
+func (f *Frontend) Close() {
+	for _, fd := range [...]*int{&f.fd, &f.req} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// Raw sends bytes and descriptors as they are, in one sendmsg.
+func (f *Frontend) Raw(p []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) != 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	for {
+		n, err := unix.SendmsgN(f.fd, p, oob, nil, unix.MSG_NOSIGNAL)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EPIPE || err == unix.ECONNRESET:
+			return ErrClosed
+		case err != nil:
+			return fmt.Errorf("vhostuser: sendmsg: %w", err)
+		case n == len(p):
+			return nil
+		}
+		p, oob = p[n:], nil
+	}
+}
+
+// Message returns the wire form of a request.
+func Message(r Request, flags uint32, payload []byte) []byte {
+	h := Header{Request: r, Flags: version | flags, Size: uint32(len(payload))}
+	return append(h.Append(make([]byte, 0, headerSize+len(payload))), payload...)
+}
+
+// NeedReply is the header flag that asks for an acknowledgement.
+const NeedReply = flagNeedReply
+
+// ReadReply reads one message from the backend.
+func (f *Frontend) ReadReply() (Header, []byte, error) { return readMessage(f.fd) }
+
+func readMessage(fd int) (Header, []byte, error) {
+	var head [headerSize]byte
+	if err := readFull(fd, head[:]); err != nil {
+		return Header{}, nil, err
+	}
+	h := parseHeader(head[:])
+	if h.Size > maxPayload {
+		return h, nil, fmt.Errorf("vhostuser: reply of %d bytes", h.Size)
+	}
+	p := make([]byte, h.Size)
+	return h, p, readFull(fd, p)
+}
+
+func readFull(fd int, p []byte) error {
+	for len(p) > 0 {
+		n, err := unix.Read(fd, p)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return ErrTimeout
+		case err == unix.ECONNRESET || err == nil && n == 0:
+			return ErrClosed
+		case err != nil:
+			return fmt.Errorf("vhostuser: read: %w", err)
+		default:
+			p = p[n:]
+		}
+	}
+	return nil
+}
+
+// Send sends a request that has no reply of its own, and waits for the
+// acknowledgement if NeedReply is set.
+func (f *Frontend) Send(r Request, payload []byte, fds ...int) error {
+	flags := uint32(0)
+	if f.NeedReply {
+		flags = flagNeedReply
+	}
+	if err := f.Raw(Message(r, flags, payload), fds...); err != nil {
+		return err
+	}
+	if !f.NeedReply {
+		return nil
+	}
+	p, err := f.reply(r)
+	if err != nil {
+		return err
+	}
+	return ack(r, p)
+}
+
+func ack(r Request, p []byte) error {
+	if len(p) != 8 {
+		return fmt.Errorf("vhostuser: acknowledgement of %v has %d bytes", r, len(p))
+	}
+	if code := order.Uint64(p); code != 0 {
+		return &NackError{r, code}
+	}
+	return nil
+}
+
+// Ask sends a request that has a reply of its own and returns the reply's
+// payload. A user-mode Linux asks for acknowledgements of these as well, which
+// changes nothing; so does this one when NeedReply is set.
+func (f *Frontend) Ask(r Request, payload []byte, fds ...int) ([]byte, error) {
+	flags := uint32(0)
+	if f.NeedReply {
+		flags = flagNeedReply
+	}
+	if err := f.Raw(Message(r, flags, payload), fds...); err != nil {
+		return nil, err
+	}
+	return f.reply(r)
+}
+
+func (f *Frontend) reply(r Request) ([]byte, error) {
+	h, p, err := f.ReadReply()
+	switch {
+	case err != nil:
+		return nil, err
+	case h.Request != r:
+		return nil, fmt.Errorf("vhostuser: reply to %v, asked %v", h.Request, r)
+	case h.Flags != version|flagReply:
+		return nil, fmt.Errorf("vhostuser: reply to %v has flags %#x", r, h.Flags)
+	}
+	return p, nil
+}
+
+func (f *Frontend) askU64(r Request) (uint64, error) {
+	p, err := f.Ask(r, nil)
+	if err != nil {
+		return 0, err
+	}
+	if len(p) != 8 {
+		return 0, fmt.Errorf("vhostuser: reply to %v has %d bytes", r, len(p))
+	}
+	return order.Uint64(p), nil
+}
+
+func (f *Frontend) sendU64(r Request, v uint64, fds ...int) error {
+	return f.Send(r, order.AppendUint64(nil, v), fds...)
+}
+
+func (f *Frontend) sendState(r Request, index, num uint32) error {
+	return f.Send(r, vringState(index, num))
+}
+
+func vringState(index, num uint32) []byte {
+	return order.AppendUint32(order.AppendUint32(nil, index), num)
+}
+
+func (f *Frontend) GetFeatures() (uint64, error)         { return f.askU64(MsgGetFeatures) }
+func (f *Frontend) SetFeatures(v uint64) error           { return f.sendU64(MsgSetFeatures, v) }
+func (f *Frontend) GetProtocolFeatures() (uint64, error) { return f.askU64(MsgGetProtocolFeatures) }
+func (f *Frontend) SetProtocolFeatures(v uint64) error   { return f.sendU64(MsgSetProtocolFeatures, v) }
+func (f *Frontend) SetOwner() error                      { return f.Send(MsgSetOwner, nil) }
+func (f *Frontend) ResetOwner() error                    { return f.Send(MsgResetOwner, nil) }
+func (f *Frontend) ResetDevice() error                   { return f.Send(MsgResetDevice, nil) }
+func (f *Frontend) GetQueueNum() (uint64, error)         { return f.askU64(MsgGetQueueNum) }
+func (f *Frontend) GetMaxMemSlots() (uint64, error)      { return f.askU64(MsgGetMaxMemSlots) }
+func (f *Frontend) SetStatus(v uint8) error              { return f.sendU64(MsgSetStatus, uint64(v)) }
+func (f *Frontend) GetStatus() (uint64, error)           { return f.askU64(MsgGetStatus) }
+func (f *Frontend) NetSetMTU(mtu uint16) error           { return f.sendU64(MsgNetSetMTU, uint64(mtu)) }
+func (f *Frontend) SetVringNum(i int, n uint32) error {
+	return f.sendState(MsgSetVringNum, uint32(i), n)
+}
+func (f *Frontend) SetVringBase(i int, base uint16) error {
+	return f.sendState(MsgSetVringBase, uint32(i), uint32(base))
+}
+func (f *Frontend) SetVringAddr(a VringAddr) error { return f.Send(MsgSetVringAddr, a.append(nil)) }
+func (f *Frontend) SetLogFD(fd int) error          { return f.Send(MsgSetLogFD, nil, fd) }
+func (f *Frontend) SetVringKick(i, fd int) error   { return f.sendEvent(MsgSetVringKick, i, fd) }
+func (f *Frontend) SetVringCall(i, fd int) error   { return f.sendEvent(MsgSetVringCall, i, fd) }
+func (f *Frontend) SetVringErr(i, fd int) error    { return f.sendEvent(MsgSetVringErr, i, fd) }
+
+// SetVringEnable switches ring i.
+func (f *Frontend) SetVringEnable(i int, on bool) error {
+	n := uint32(0)
+	if on {
+		n = 1
+	}
+	return f.sendState(MsgSetVringEnable, uint32(i), n)
+}
+
+// sendEvent sends a descriptor for ring i, or with fd < 0 the flag that there is
+// none.
+func (f *Frontend) sendEvent(r Request, i, fd int) error {
+	if fd < 0 {
+		return f.sendU64(r, uint64(i)|vringNoFD)
+	}
+	return f.sendU64(r, uint64(i), fd)
+}
+
+// GetVringBase stops ring i and returns its next avail index.
+func (f *Frontend) GetVringBase(i int) (uint16, error) {
+	p, err := f.Ask(MsgGetVringBase, vringState(uint32(i), 0))
+	if err != nil {
+		return 0, err
+	}
+	if len(p) != 8 || order.Uint32(p) != uint32(i) {
+		return 0, fmt.Errorf("vhostuser: reply to GET_VRING_BASE is %x", p)
+	}
+	return uint16(order.Uint32(p[4:])), nil
+}
+
+// SetMemTable shares guest memory. The regions' descriptors stay the caller's.
+func (f *Frontend) SetMemTable(rs []guestmem.Region) error {
+	p := order.AppendUint32(nil, uint32(len(rs)))
+	p = order.AppendUint32(p, 0)
+	var fds []int
+	for _, r := range rs {
+		p = appendRegion(p, r)
+		fds = append(fds, r.FD)
+	}
+	return f.Send(MsgSetMemTable, p, fds...)
+}
+
+func (f *Frontend) AddMemReg(r guestmem.Region) error {
+	return f.Send(MsgAddMemReg, appendRegion(make([]byte, 8), r), r.FD)
+}
+
+// RemMemReg takes a region back; its descriptor is not sent.
+func (f *Frontend) RemMemReg(r guestmem.Region) error {
+	return f.Send(MsgRemMemReg, appendRegion(make([]byte, 8), r))
+}
+
+// SendRARP asks for an announcement of mac.
+func (f *Frontend) SendRARP(mac [6]byte) error {
+	return f.Send(MsgSendRARP, append(mac[:], 0, 0))
+}
+
+// GetConfig reads n bytes of config space.
+func (f *Frontend) GetConfig(off, n int) ([]byte, error) {
+	p, err := f.Ask(MsgGetConfig, configPayload(off, 0, make([]byte, n)))
+	if err != nil {
+		return nil, err
+	}
+	if len(p) == 0 {
+		return nil, &NackError{MsgGetConfig, 1}
+	}
+	if len(p) != configHead+n {
+		return nil, fmt.Errorf("vhostuser: %d bytes of config, asked for %d", len(p)-configHead, n)
+	}
+	return p[configHead:], nil
+}
+
+// SetConfig writes config space; flags 0: the guest did, 1: live migration.
+func (f *Frontend) SetConfig(off int, flags uint32, data []byte) error {
+	return f.Send(MsgSetConfig, configPayload(off, flags, data))
+}
+
+func configPayload(off int, flags uint32, data []byte) []byte {
+	p := order.AppendUint32(nil, uint32(off))
+	p = order.AppendUint32(p, uint32(len(data)))
+	p = order.AppendUint32(p, flags)
+	return append(p, data...)
+}
+
+// SetLogBase shares the dirty log: size bytes of fd from offset.
+func (f *Frontend) SetLogBase(fd int, size, offset uint64) error {
+	p := order.AppendUint64(order.AppendUint64(nil, size), offset)
+	p, err := f.Ask(MsgSetLogBase, p, fd)
+	if err != nil {
+		return err
+	}
+	return ack(MsgSetLogBase, p)
+}
+
+// SetBackendReqFD opens the channel for the backend's own requests.
+func (f *Frontend) SetBackendReqFD() error {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("vhostuser: socketpair: %w", err)
+	}
+	defer unix.Close(p[1])
+	tv := unix.NsecToTimeval(ReplyTimeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(p[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		unix.Close(p[0])
+		return err
+	}
+	if f.req >= 0 {
+		unix.Close(f.req)
+	}
+	f.req = p[0]
+	return f.Send(MsgSetBackendReqFD, nil, p[1])
+}
+
+// ReadBackendRequest reads one request of the backend, and acknowledges it if
+// the backend wants that.
+func (f *Frontend) ReadBackendRequest() (BackendRequest, []byte, error) {
+	h, p, err := readMessage(f.req)
+	if err != nil {
+		return 0, nil, err
+	}
+	if h.Flags&flagNeedReply != 0 {
+		r := Header{Request: h.Request, Flags: version | flagReply, Size: 8}
+		_, err = unix.Write(f.req, order.AppendUint64(r.Append(nil), 0))
+	}
+	return BackendRequest(h.Request), p, err
+}
