@@ -295,6 +295,9 @@ func (l *Loop) wake() {
 // Again calls, mailbox, timers, AfterTurn functions, in this order. It returns
 // an error only when the loop should not go on.
 func (l *Loop) Turn(maxWait time.Duration) error {
+	if l.fatal != nil {
+		return l.fatal
+	}
 	n, e := l.wait(l.patience(maxWait))
 	if e != 0 {
 		return fmt.Errorf("eventloop: epoll_pwait: %w", e)
