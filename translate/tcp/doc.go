@@ -1,0 +1,2 @@
+// Package tcp carries the TCP connections of a guest.
+package tcp
