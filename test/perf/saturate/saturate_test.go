@@ -1,0 +1,159 @@
+package saturate
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const chunk = 64 << 20 // bytes per operation
+
+func BenchmarkGuestToHost(b *testing.B) {
+	c := start(b, func(conn net.Conn) {
+		buf := make([]byte, 256<<10)
+		for {
+			if _, err := conn.Read(buf); err != nil {
+				return
+			}
+		}
+	})
+	run(b, func() { c.upload(chunk) })
+	if c.bad > 0 {
+		b.Errorf("%d segments out of order", c.bad)
+	}
+}
+
+func BenchmarkHostToGuest(b *testing.B) {
+	c := start(b, func(conn net.Conn) {
+		buf := make([]byte, 256<<10)
+		for {
+			if _, err := conn.Write(buf); err != nil {
+				return
+			}
+		}
+	})
+	run(b, func() { c.download(chunk) })
+	if c.bad > 0 {
+		b.Errorf("%d segments out of order", c.bad)
+	}
+}
+
+// run measures op and, right after, plain loopback.
+func run(b *testing.B, op func()) {
+	b.SetBytes(chunk)
+	op() // windows and buffers open up
+	b.ResetTimer()
+	for b.Loop() {
+		op()
+	}
+	mbs := float64(chunk) * float64(b.N) / b.Elapsed().Seconds() / 1e6
+	plain := loopback(b)
+	b.ReportMetric(plain, "loopback-MB/s")
+	b.ReportMetric(mbs/plain, "ratio")
+}
+
+// loopback is the throughput of one TCP connection over loopback, one writer,
+// one reader.
+func loopback(b *testing.B) float64 {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		buf := make([]byte, 128<<10) // as iperf3 writes
+		for {
+			if _, err := conn.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	must(b, err)
+	defer conn.Close()
+	buf := make([]byte, 128<<10)
+	var n int64
+	begin := time.Now()
+	for time.Since(begin) < 2*time.Second {
+		k, err := conn.Read(buf)
+		must(b, err)
+		n += int64(k)
+	}
+	return float64(n) / time.Since(begin).Seconds() / 1e6
+}
+
+// start runs the daemon and a service on the host's loopback, and connects the
+// guest to it.
+func start(b *testing.B, serve func(net.Conn)) *conn {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	b.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	path := daemon(b)
+	g := connect(b, path)
+	return g.open(40000, uint16(l.Addr().(*net.TCPAddr).Port))
+}
+
+// binary is built once for all benchmarks.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "saturate")
+	if err != nil {
+		panic(err)
+	}
+	program = filepath.Join(dir, "guestwire")
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var program string
+
+// daemon starts `guestwire net` and waits for its ready line.
+func daemon(b *testing.B) string {
+	if _, err := os.Stat(program); err != nil {
+		build := exec.Command("go", "build", "-o", program, "guestwire/cmd/guestwire")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			b.Fatalf("%v\n%s", err, out)
+		}
+	}
+	path := filepath.Join(b.TempDir(), "s")
+	cmd := exec.Command(program, "net", "--socket-path", path, "--map-host-loopback", "10.0.2.2")
+	stderr, err := cmd.StderrPipe()
+	must(b, err)
+	must(b, cmd.Start())
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "ready") {
+			go io.Copy(os.Stderr, stderr)
+			return path
+		}
+		b.Log(lines.Text())
+	}
+	b.Fatal("the daemon did not come up")
+	return ""
+}
