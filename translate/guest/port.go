@@ -12,7 +12,7 @@ type Port struct {
 	Caps link.Caps // of EP, set at LinkUp
 	Up   bool      // between LinkUp and LinkDown
 
-	MAC, OurMAC wire.MAC
+	MAC, OurMAC wire.MAC // MAC is zero until the guest has been heard
 
 	// Of the guest, zero while unknown or where the family is off.
 	Addr4, Addr6, LL6 wire.Addr
@@ -42,17 +42,25 @@ func (p *Port) L3Len(v6 bool) int {
 // family is that of dst.
 func (p *Port) PutL3(b []byte, src, dst wire.Addr, proto uint8, ttl, tos uint8, l4len int) int {
 	if !dst.Is4() {
-		wire.PutEthernet(b, p.MAC, p.OurMAC, wire.EtherIPv6)
+		wire.PutEthernet(b, p.to(), p.OurMAC, wire.EtherIPv6)
 		return wire.EthLen + wire.PutIPv6(b[wire.EthLen:], &wire.IPv6Fields{
 			Src: src, Dst: dst, NextHeader: proto, HopLimit: ttl, TrafficClass: tos, PayloadLen: l4len,
 		})
 	}
-	wire.PutEthernet(b, p.MAC, p.OurMAC, wire.EtherIPv4)
+	wire.PutEthernet(b, p.to(), p.OurMAC, wire.EtherIPv4)
 	p.id4++
 	return wire.EthLen + wire.PutIPv4(b[wire.EthLen:], &wire.IPv4Fields{
 		Src: src, Dst: dst, Proto: proto, TTL: ttl, TOS: tos, ID: p.id4,
 		DontFrag: proto == wire.ProtoTCP, PayloadLen: l4len,
 	})
+}
+
+// to is the destination of frames: broadcast until the guest has been heard.
+func (p *Port) to() wire.MAC {
+	if p.MAC.IsZero() {
+		return wire.Broadcast
+	}
+	return p.MAC
 }
 
 // MTU is the largest L3 packet that the guest takes without GSO.

@@ -91,14 +91,14 @@ func (p *Port) sendFragments(src, dst wire.Addr, proto uint8, ttl, tos uint8, he
 // putFragment writes the headers of a fragment with n bytes from offset off.
 func (p *Port) putFragment(b []byte, src, dst wire.Addr, proto uint8, ttl, tos uint8, off, n int, more bool) {
 	if dst.Is4() {
-		wire.PutEthernet(b, p.MAC, p.OurMAC, wire.EtherIPv4)
+		wire.PutEthernet(b, p.to(), p.OurMAC, wire.EtherIPv4)
 		wire.PutIPv4(b[wire.EthLen:], &wire.IPv4Fields{
 			Src: src, Dst: dst, Proto: proto, TTL: ttl, TOS: tos,
 			ID: p.id4, FragOff: off, MoreFrags: more, PayloadLen: n,
 		})
 		return
 	}
-	wire.PutEthernet(b, p.MAC, p.OurMAC, wire.EtherIPv6)
+	wire.PutEthernet(b, p.to(), p.OurMAC, wire.EtherIPv6)
 	wire.PutIPv6(b[wire.EthLen:], &wire.IPv6Fields{
 		Src: src, Dst: dst, NextHeader: wire.ProtoIPv6Fragment, HopLimit: ttl, TrafficClass: tos,
 		PayloadLen: wire.IPv6FragLen + n,

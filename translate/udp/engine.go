@@ -1,85 +1,150 @@
 package udp
 
 import (
-	"net/netip"
-	"syscall"
-
 	"guestwire/translate/flow"
-	"guestwire/translate/forward"
-	"guestwire/translate/guest"
 	"guestwire/translate/hostsock"
 	"guestwire/translate/wire"
-	"guestwire/vnet/link"
 	"guestwire/vring/eventloop"
 )
 
-// Policy says where the guest may go and how the world appears to it.
-// *forward.Policy is one.
-type Policy interface {
-	Outbound(proto uint8, dst wire.Addr, port uint16) (host netip.AddrPort, v forward.Verdict)
-	InboundSource(peer netip.AddrPort) wire.Addr
-}
-
-// Config fixes an Engine. Zero fields take their defaults.
-type Config struct {
-	MaxFlows  int              // of UDP; 0: what the flow table allows
-	Unreplied eventloop.Time   // idle time of a flow with traffic one way only; default 30 s
-	Stream    eventloop.Time   // idle time of a flow with traffic both ways; default 120 s
-	Outbound4 hostsock.Options // Device and Bind address of outbound sockets
-	Outbound6 hostsock.Options
-}
-
-// Deps are what an Engine works with.
-type Deps struct {
-	Port   *guest.Port
-	Host   hostsock.Host
-	Timers *eventloop.Wheel
-	Flows  *flow.Table
-	Policy Policy
-	Log    func(format string, a ...any) // nil: silent
-}
-
 // Engine is the UDP translator of one guest.
 type Engine struct {
-	c Config
-	d Deps
+	c     Config
+	d     Deps
+	conns flow.Slab[conn]
+	stats counters
+
+	listeners []listener
+
+	last     flow.Key    // of the datagram before, whose flow is
+	lastConn flow.Handle // this one
+
+	batch batch
+	out   outgoing
+	rx    incoming
+	wait  waitlist
+	quote [quoteLen]byte
 }
+
+// conn is UDP's part of a flow.
+type conn struct {
+	flow     uint32
+	timer    eventloop.TimerID
+	listener uint32 // the served socket that carries it; 0: it has its own
+	ttl      uint8  // of its own socket
+	waiting  bool   // in Engine.wait
+
+	// Largest datagram that may leave as part of a run: what the route's MTU and
+	// device allow, as far as it is known.
+	maxRun int
+
+	// In the batch being gathered.
+	first, final uint16 // items, 0: none
+	next         uint32 // conn with items after this one
+}
+
+const noLimit = 65535
 
 // New returns an engine.
-func New(c Config, d Deps) *Engine { return &Engine{c: c, d: d} }
-
-// Input takes a datagram of the guest. Its frame must stay valid until EndBatch.
-func (e *Engine) Input(p *wire.Packet, f *link.Frame) {}
-
-// EndBatch sends what Input has gathered. It is called before the batch's
-// frames go back to the guest.
-func (e *Engine) EndBatch() {}
-
-// Writable continues towards the guest after it has posted buffers, and after
-// LinkUp.
-func (e *Engine) Writable() {}
-
-// Ready implements eventloop.Source for the host sockets.
-func (e *Engine) Ready(cookie uint32, ev eventloop.Events) {}
-
-// Expired implements eventloop.Expirer.
-func (e *Engine) Expired(cookie uint32) {}
-
-// Serve watches fd, a receiving socket bound to local, and leads its datagrams
-// to guestPort of guestAddr, the guest's own address of the peer's family where
-// that is zero. Answers leave through fd. fd stays open until Unserve.
-func (e *Engine) Serve(fd hostsock.FD, local netip.AddrPort, guestAddr wire.Addr, guestPort uint16) syscall.Errno {
-	return 0
+func New(c Config, d Deps) *Engine {
+	if c.Unreplied == 0 {
+		c.Unreplied = defaultUnreplied
+	}
+	if c.Stream == 0 {
+		c.Stream = defaultStream
+	}
+	if c.MaxFlows > 0 {
+		d.Flows.SetLimit(wire.ProtoUDP, c.MaxFlows)
+	}
+	e := &Engine{c: c, d: d, listeners: make([]listener, 1)}
+	e.batch.init()
+	return e
 }
 
-// Unserve ends the flows of fd and stops watching it; the caller closes it.
-func (e *Engine) Unserve(fd hostsock.FD) {}
-
 // ResetAll ends all flows: the guest has started anew. Served sockets stay.
-func (e *Engine) ResetAll() {}
+func (e *Engine) ResetAll() {
+	e.batch.drop()
+	e.rx.n, e.rx.i = 0, 0
+	e.conns.All(func(i uint32, c *conn) bool {
+		c.first = 0
+		e.end(i)
+		return true
+	})
+	for i := range e.listeners {
+		if l := &e.listeners[i]; l.fd != hostsock.None && i != 0 {
+			l.first, l.final = 0, 0
+			e.d.Host.Again(l.fd) // what it held back is no longer waited for
+		}
+	}
+}
 
-// Stats are counters since the start.
-type Stats struct{}
+// Expired implements eventloop.Expirer for the flows. The timer of a busy flow
+// is moved on here, not with every datagram.
+func (e *Engine) Expired(cookie uint32) {
+	if !e.conns.Taken(cookie) {
+		return
+	}
+	c := e.conns.At(cookie)
+	f := e.d.Flows.At(c.flow)
+	idle := e.c.Unreplied
+	if f.State == flow.Active {
+		idle = e.c.Stream
+	}
+	if at := f.Last + idle; at > e.d.Timers.Now() {
+		e.d.Timers.Set(c.timer, at)
+		return
+	}
+	e.stats.expired++
+	e.end(cookie)
+}
 
-// Stats returns the counters.
-func (e *Engine) Stats() Stats { return Stats{} }
+// begin makes the conn of a new flow.
+func (e *Engine) begin(i uint32) (uint32, *conn) {
+	slot, c := e.conns.Get()
+	c.flow, c.maxRun = i, noLimit
+	c.timer = e.d.Timers.New(e, slot)
+	e.d.Timers.Set(c.timer, e.d.Timers.Now()+e.c.Unreplied)
+	f := e.d.Flows.At(i)
+	f.FD, f.Slot = hostsock.None, slot
+	e.stats.flows++
+	return slot, c
+}
+
+// end frees a flow and its socket. What it has in the batch is sent first.
+func (e *Engine) end(i uint32) {
+	c := e.conns.At(i)
+	if c.first != 0 {
+		e.EndBatch()
+	}
+	if c.listener == 0 {
+		e.d.Host.Close(e.d.Flows.At(c.flow).FD, false)
+	}
+	e.d.Timers.Free(c.timer)
+	e.d.Flows.Remove(c.flow)
+	e.conns.Put(i)
+}
+
+// evictScan is how far evict looks for a flow that was never answered.
+const evictScan = 32
+
+// evict ends one flow to make room for another.
+func (e *Engine) evict() bool {
+	oldest, ok := e.d.Flows.OldestIdle(wire.ProtoUDP)
+	if !ok {
+		return false
+	}
+	slot := e.d.Flows.At(oldest).Slot
+	for i, n := oldest, 0; ok && n < evictScan; n++ {
+		if f := e.d.Flows.At(i); f.State == flow.Opening && f.Slot != 0 {
+			slot = f.Slot
+			break
+		}
+		i, ok = e.d.Flows.Newer(i)
+	}
+	if slot == 0 {
+		return false // still being made, for itself
+	}
+	e.stats.evicted++
+	e.end(slot)
+	return true
+}
