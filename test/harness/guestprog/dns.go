@@ -17,7 +17,7 @@ import (
 
 var dnsTypes = map[string]dnsmessage.Type{
 	"A": dnsmessage.TypeA, "AAAA": dnsmessage.TypeAAAA, "MX": dnsmessage.TypeMX, "TXT": dnsmessage.TypeTXT, "PTR": dnsmessage.TypePTR,
-	"CNAME": dnsmessage.TypeCNAME, "SRV": dnsmessage.TypeSRV, "HTTPS": 65, "CAA": 257,
+	"CNAME": dnsmessage.TypeCNAME, "SRV": dnsmessage.TypeSRV, "CAA": 257,
 }
 
 // dnsQuery asks one question and prints the answers sorted; a response code other than success is printed as its name.

@@ -21,7 +21,6 @@ var Zone = []string{
 	"lab.example. 60 IN MX 10 mail.lab.example.",
 	"lab.example. 60 IN TXT \"first string\" \"second\"",
 	"lab.example. 60 IN CAA 0 issue \"ca.example\"",
-	"lab.example. 60 IN HTTPS 1 . alpn=h2",
 	"_sip._udp.lab.example. 60 IN SRV 5 6 5060 sip.lab.example.",
 	"alias.lab.example. 60 IN CNAME www.lab.example.",
 	"80.2.0.192.in-addr.arpa. 60 IN PTR www.lab.example.",
