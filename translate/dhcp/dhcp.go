@@ -138,3 +138,18 @@ func (s *Server) search() []string {
 	}
 	return s.c.Search()
 }
+
+// Each calls f with the name and value of every counter.
+func (s *Server) Each(f func(name string, value uint64)) {
+	f("offers", s.stats.Offers)
+	f("acks", s.stats.Acks)
+	f("naks", s.stats.Naks)
+	f("bootp", s.stats.Bootp)
+	f("advertises", s.stats.Advertises)
+	f("replies", s.stats.Replies)
+	f("releases", s.stats.Releases)
+	f("declines", s.stats.Declines)
+	for d := range NumDrops {
+		f("drop_"+d.String(), s.stats.Drops[d])
+	}
+}

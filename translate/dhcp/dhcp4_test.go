@@ -417,3 +417,14 @@ func FuzzDHCP(f *testing.F) {
 		}
 	})
 }
+
+func TestEach(t *testing.T) {
+	b := newBench(t, nil)
+	b.give(false, "255.255.255.255", client(t, dhcpv4.MessageTypeDiscover).ToBytes())
+	b.give(false, "255.255.255.255", nil)
+	got := map[string]uint64{}
+	b.s.Each(func(name string, v uint64) { got[name] = v })
+	if got["offers"] != 1 || got["drop_short"] != 1 || len(got) != 8+int(NumDrops) {
+		t.Errorf("%v", got)
+	}
+}

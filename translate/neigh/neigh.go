@@ -102,6 +102,17 @@ func New(c Config, port *guest.Port, timers *eventloop.Wheel) *Neighbour {
 // Stats returns the counters.
 func (n *Neighbour) Stats() Stats { return n.stats }
 
+// Each calls f with the name and value of every counter.
+func (n *Neighbour) Each(f func(name string, value uint64)) {
+	f("arp_replies", n.stats.ARPReplies)
+	f("advertisements", n.stats.Advertisements)
+	f("router_adverts", n.stats.RouterAdverts)
+	f("probes", n.stats.Probes)
+	for d := range NumDrops {
+		f("drop_"+d.String(), n.stats.Drops[d])
+	}
+}
+
 // Input takes an ARP packet (EtherARP) or an ICMPv6 message of types 133 to 137.
 func (n *Neighbour) Input(p *wire.Packet, f *link.Frame) {
 	switch {
@@ -160,21 +171,32 @@ func (n *Neighbour) learn(a wire.Addr, mac wire.MAC) {
 	p := n.port
 	switch {
 	case a.Is4():
-		if a != n.c.Guest4 {
+		if !learnable(a, n.c.Guest4, n.c.Net4) {
 			return
 		}
-		p.Addr4 = a
+		learnInto(&p.Addr4, a, n.c.Guest4)
 	case a.IsLinkLocal():
-		if p.LL6.IsZero() {
-			p.LL6 = a
-		}
-	case a == n.c.Guest6 || p.Addr6.IsZero() && n.c.Net6.IsValid() && n.c.Net6.Contains(a.ToNetip()):
-		p.Addr6 = a
+		learnInto(&p.LL6, a, wire.Addr{})
 	default:
-		return
+		if !learnable(a, n.c.Guest6, n.c.Net6) {
+			return
+		}
+		learnInto(&p.Addr6, a, n.c.Guest6)
 	}
 	if p.MAC.IsZero() {
 		p.MAC = mac
+	}
+}
+
+// learnable: the lease, or another address of the link, which a guest that was
+// set up by hand may hold.
+func learnable(a, lease wire.Addr, on netip.Prefix) bool {
+	return a == lease || on.IsValid() && on.Contains(a.ToNetip())
+}
+
+func learnInto(field *wire.Addr, a, lease wire.Addr) {
+	if field.IsZero() || a == lease {
+		*field = a
 	}
 }
 

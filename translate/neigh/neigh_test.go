@@ -222,13 +222,21 @@ func TestRateLimit(t *testing.T) {
 
 func TestLearning(t *testing.T) {
 	b := newBench(t, nil)
-	b.give(arpFrame(t, 1, guestMAC, guestMAC, "10.0.2.99", "10.0.2.2"))
+	give := func(from string) { b.give(arpFrame(t, 1, guestMAC, guestMAC, from, "10.0.2.2")) }
+	give("0.0.0.0")
+	give("192.0.2.1")
 	if !b.port.Addr4.IsZero() || !b.port.MAC.IsZero() {
-		t.Errorf("an address that is not the lease was learned: %v %v", b.port.Addr4, b.port.MAC)
+		t.Errorf("learned from off the link: %v %v", b.port.Addr4, b.port.MAC)
 	}
-	b.give(arpFrame(t, 1, guestMAC, guestMAC, "10.0.2.15", "10.0.2.2"))
-	if b.port.Addr4 != addr("10.0.2.15") || b.port.MAC != guestMAC {
+	give("10.0.2.99")
+	give("10.0.2.98")
+	if b.port.Addr4 != addr("10.0.2.99") || b.port.MAC != guestMAC {
 		t.Errorf("learned %v %v", b.port.Addr4, b.port.MAC)
+	}
+	give("10.0.2.15")
+	give("10.0.2.99")
+	if b.port.Addr4 != addr("10.0.2.15") {
+		t.Errorf("the lease was not preferred: %v", b.port.Addr4)
 	}
 	b.give(arpFrame(t, 1, otherMAC, otherMAC, "10.0.2.15", "10.0.2.2"))
 	if b.port.MAC != guestMAC {
@@ -242,5 +250,15 @@ func TestNoRoom(t *testing.T) {
 	b.give(arpFrame(t, 1, guestMAC, guestMAC, "10.0.2.15", "10.0.2.2"))
 	if s := b.n.Stats(); s.Drops[DropNoRoom] != 1 || s.ARPReplies != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestEach(t *testing.T) {
+	b := newBench(t, nil)
+	b.give(arpFrame(t, 1, guestMAC, guestMAC, "10.0.2.15", "10.0.2.2"))
+	got := map[string]uint64{}
+	b.n.Each(func(name string, v uint64) { got[name] = v })
+	if got["arp_replies"] != 1 || len(got) != 4+int(NumDrops) {
+		t.Errorf("%v", got)
 	}
 }
