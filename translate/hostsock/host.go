@@ -26,12 +26,12 @@ const (
 // Options are fixed when a socket is made.
 type Options struct {
 	Device      string         // SO_BINDTODEVICE, "" for none
-	Bind        netip.AddrPort // local address, invalid for the kernel's choice; port 0 likewise
+	Bind        netip.AddrPort // local address for Dial, invalid for the kernel's choice; port 0 likewise
 	BindLoose   bool           // retry without the port when Bind's port is taken (EADDRINUSE, EACCES)
 	V6Only      bool
-	ReusePort   bool // SO_REUSEADDR (+SO_REUSEPORT for UDP)
-	Transparent bool // IP_FREEBIND
-	TTL         uint8
+	ReusePort   bool  // SO_REUSEADDR: UDP sockets to different peers may share a local port
+	Transparent bool  // IP_FREEBIND: Bind need not be an address of the host
+	TTL         uint8 // TTL or hop limit of what is sent, 0 for the host's default
 }
 
 // Result of Info: what the kernel knows about a TCP socket (struct tcp_info).
@@ -47,13 +47,13 @@ type Info struct {
 // Message is one datagram (or one GSO/GRO run of equal datagrams).
 type Message struct {
 	Bufs    [][]byte       // in: where to read to / what to write
-	N       int            // bytes received or sent
-	Addr    netip.AddrPort // peer; in for Send on an unconnected socket, out for Recv
-	Local   netip.AddrPort // out: local address it was received on (PKTINFO), where asked for
-	SegSize int            // >0: UDP_SEGMENT on send, UDP_GRO size on receive
-	TTL     uint8          // out: TTL or hop limit where RecvTTL is on, in: 0 = socket default
-	TOS     uint8
-	Trunc   bool // out: MSG_TRUNC
+	N       int            // out: bytes received or sent
+	Addr    netip.AddrPort // peer; in for Send on an unconnected socket (invalid: the connected peer), out for Recv
+	Local   netip.AddrPort // Recv of a Listen socket: the address it was sent to and the interface's zone, port 0; Send: source address, where valid
+	SegSize int            // >0: a run of datagrams of this size, the last may be shorter
+	TTL     uint8          // TTL or hop limit; Send: 0 is the socket's default
+	TOS     uint8          // TOS or traffic class; Send: 0 is the socket's default
+	Trunc   bool           // out: the datagram was longer than Bufs
 }
 
 // SockErr is one entry of a socket's error queue (IP_RECVERR).
@@ -81,15 +81,20 @@ type Host interface {
 	// Listen makes a bound socket: listening for TCP, receiving for UDP (with
 	// PKTINFO, TTL and UDP_GRO reported).
 	Listen(p Proto, local netip.AddrPort, o *Options) (FD, syscall.Errno)
-	// Accept takes one connection from a listening socket.
+	// Accept takes one connection from a listening socket. EMFILE and ENFILE
+	// leave it waiting, and the listener readable: unwatch, or Refuse it.
 	Accept(l FD) (fd FD, peer, local netip.AddrPort, e syscall.Errno)
+	// Refuse resets one connection that waits to be accepted, even when there is
+	// no descriptor left for it. EAGAIN: none waits.
+	Refuse(l FD) syscall.Errno
 	// Close unwatches and closes. With abort the peer sees RST (SO_LINGER 0).
 	Close(fd FD, abort bool)
 	// Shutdown ends our sending half (SHUT_WR).
 	Shutdown(fd FD) syscall.Errno
 
 	// Watch puts fd on the loop; Rewatch changes its events. ev may hold
-	// eventloop.Edge. An fd has at most one watcher.
+	// eventloop.Edge; Rewatch with 0 silences it entirely, errors too. An fd has
+	// at most one watcher.
 	Watch(fd FD, ev eventloop.Events, s eventloop.Source, cookie uint32) syscall.Errno
 	Rewatch(fd FD, ev eventloop.Events) syscall.Errno
 	// Again has the watcher's Ready(cookie, eventloop.Again) called in the next
@@ -103,7 +108,7 @@ type Host interface {
 	Readv(fd FD, bufs [][]byte) (int, syscall.Errno)
 	// Peekv reads stream bytes from the peek offset on, consumes nothing, and
 	// moves the peek offset on by what it returned (SO_PEEK_OFF). 0, 0 is end of
-	// stream behind the peek offset.
+	// stream at the peek offset.
 	Peekv(fd FD, bufs [][]byte) (int, syscall.Errno)
 	// SetPeekOffset sets the peek offset, bytes from the start of unconsumed data.
 	SetPeekOffset(fd FD, off int) syscall.Errno
@@ -113,13 +118,15 @@ type Host interface {
 	// CanPeek says that TCP sockets here have SO_PEEK_OFF (Linux 6.9).
 	CanPeek() bool
 
-	// Send sends up to len(m) datagrams, all on fd, in one system call where it
-	// can. It returns how many were taken.
+	// Send sends datagrams on fd, in as few system calls as it can. It returns how
+	// many were taken and, if not all, why the next was not. A run (SegSize) that
+	// could be sent only in part counts as taken; N says how far it came.
 	Send(fd FD, m []Message) (int, syscall.Errno)
-	// Recv receives up to len(m) datagrams.
+	// Recv receives up to len(m) datagrams. Fewer means that no more wait; the
+	// errno is 0 unless there were none.
 	Recv(fd FD, m []Message) (int, syscall.Errno)
 	// Errors reads one entry of the error queue; buf takes the start of the
-	// offending payload.
+	// offending payload. EAGAIN: the queue is empty.
 	Errors(fd FD, buf []byte) (SockErr, syscall.Errno)
 
 	// SocketError reads and clears SO_ERROR.
