@@ -1,0 +1,72 @@
+// Command guestwire connects virtual machines to the network: see README.md.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set by the Makefile (-ldflags -X main.version).
+var version = "unreleased"
+
+func main() {
+	app := newApp()
+	if err := app.Run(personality(os.Args)); err != nil {
+		var exit cli.ExitCoder
+		if errors.As(err, &exit) {
+			if msg := exit.Error(); msg != "" {
+				fmt.Fprintln(os.Stderr, "guestwire: "+msg)
+			}
+			os.Exit(exit.ExitCode())
+		}
+		fmt.Fprintln(os.Stderr, "guestwire: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func newApp() *cli.App {
+	return &cli.App{
+		Name:    "guestwire",
+		Usage:   "connect virtual machines to the network and to host services, without privileges",
+		Version: version,
+		Description: "Give a VM a network card:\n\n" +
+			"   guestwire run -- qemu-system-x86_64 -m 1G -drive file=disk.img\n\n" +
+			"or run the backend by itself and point QEMU (or any vhost-user frontend) to it:\n\n" +
+			"   guestwire net --socket-path /tmp/vm.sock\n\n" +
+			"See what this host offers: guestwire check",
+		Commands:                  []*cli.Command{netCommand(), runCommand(), checkCommand(), docCommand()},
+		EnableBashCompletion:      true,
+		DisableSliceFlagSeparator: true, // commas belong to port specs
+		HideHelpCommand:           true,
+		ExitErrHandler:            func(*cli.Context, error) {}, // main prints and exits
+		OnUsageError:              usageError,
+	}
+}
+
+// personality lets a link named guestwire-net be the subcommand net, since a
+// vhost-user descriptor file names a bare binary.
+func personality(args []string) []string {
+	if len(args) == 0 {
+		return []string{"guestwire"}
+	}
+	name, sub, found := strings.Cut(filepath.Base(args[0]), "-")
+	if name == "guestwire" && found && sub == "net" {
+		return append([]string{"guestwire", sub}, args[1:]...)
+	}
+	return args
+}
+
+// usageError says which flag was wrong and where to read more, in one line
+// instead of the whole help.
+func usageError(c *cli.Context, err error, _ bool) error {
+	help := "guestwire --help"
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != "guestwire" {
+		help = "guestwire " + c.Command.Name + " --help"
+	}
+	return cli.Exit(fmt.Sprintf("%v (see %s)", err, help), 2)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"guestwire/cmd/config"
+	"guestwire/cmd/logx"
+	"guestwire/cmd/worker"
+)
+
+func netCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "net",
+		Usage: "be the network card of one guest",
+		Description: "Listens on a UNIX socket for a vhost-user frontend (QEMU and other VMMs) and translates the guest's\n" +
+			"frames to ordinary sockets of this host. Addressing is that of QEMU's user networking: the guest is\n" +
+			"10.0.2.15, its router 10.0.2.2, its resolver 10.0.2.3; DHCP, DHCPv6 and router advertisements tell it so.\n\n" +
+			"   guestwire net --socket-path /tmp/vm.sock -t 2222:22\n" +
+			"   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine memory-backend=m \\\n" +
+			"     -chardev socket,id=c,path=/tmp/vm.sock -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n ...\n\n" +
+			"Signals: TERM and INT stop, USR1 prints statistics.",
+		Flags:        append(attachFlags(), netFlags()...),
+		Action:       netAction,
+		OnUsageError: usageError,
+	}
+}
+
+func netAction(c *cli.Context) error {
+	if c.Bool("print-capabilities") {
+		fmt.Println(`{"type":"net","features":[]}`)
+		return nil
+	}
+	if c.NArg() > 0 {
+		return cli.Exit(fmt.Sprintf("net takes no arguments, only options; %q is too much (see guestwire net --help)", c.Args().First()), 2)
+	}
+	log, err := logx.New(os.Stderr, c.String("log-level"))
+	if err != nil {
+		return cli.Exit(err.Error(), 2)
+	}
+	cfg, err := config.Resolve(options(c), config.ReadHostNet)
+	if err != nil {
+		return cli.Exit(err.Error(), 2)
+	}
+	w, err := worker.New(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	fmt.Fprintf(os.Stderr, "guestwire net: ready on %s (%s)%s\n", w.Where(), cfg.Transport, w.Forwards())
+	go control(w)
+	return w.Run()
+}
+
+// control turns signals into calls of the worker: the one goroutine beside the
+// loop that a running `guestwire net` needs.
+func control(w *worker.Worker) {
+	sig := make(chan os.Signal, 4)
+	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1)
+	for s := range sig {
+		if s == syscall.SIGUSR1 {
+			w.PrintStats(os.Stderr)
+			continue
+		}
+		w.Stop()
+		signal.Reset(syscall.SIGTERM, syscall.SIGINT) // a second one ends us at once
+		return
+	}
+}

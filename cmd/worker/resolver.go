@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestwire/translate/dns"
+)
+
+const resolvConf = "/etc/resolv.conf"
+
+// resolver is the host's resolver configuration as the loop sees it. The
+// watcher goroutine reads the file and hands changes over by the loop's mailbox,
+// so the fields belong to the loop.
+type resolver struct {
+	fixedUp     []netip.AddrPort // --dns-host
+	fixedSearch []string         // --search
+	upstreams   []netip.AddrPort
+	search      []string
+}
+
+var _ dns.Resolver = (*resolver)(nil)
+
+func (r *resolver) Upstreams() []netip.AddrPort { return r.upstreams }
+func (r *resolver) Search() []string            { return r.search }
+
+// set takes what the file says now and reports whether anything changed. A file
+// that is gone or empty leaves no resolver: queries get SERVFAIL until it is
+// back.
+func (r *resolver) set(c dns.ResolvConf) bool {
+	up, search := c.Upstreams(), c.Search()
+	if len(r.fixedUp) > 0 {
+		up = r.fixedUp
+	}
+	if len(r.fixedSearch) > 0 {
+		search = r.fixedSearch
+	}
+	if slices.Equal(up, r.upstreams) && slices.Equal(search, r.search) {
+		return false
+	}
+	r.upstreams, r.search = slices.Clone(up), slices.Clone(search)
+	return true
+}
+
+func readResolvConf() dns.ResolvConf {
+	b, err := os.ReadFile(resolvConf)
+	if err != nil {
+		return dns.ResolvConf{}
+	}
+	return dns.ParseResolvConf(b)
+}
+
+// watcher follows resolv.conf by inotify on the folders that its name and its
+// links lead through: editors and network managers replace the file rather than
+// write to it.
+type watcher struct {
+	events *os.File
+	done   sync.WaitGroup
+}
+
+// settle is how long a burst of changes may last before the file is read.
+const settle = 50 * time.Millisecond
+
+// watchResolvConf calls changed, from a goroutine of its own, with every new
+// content. It returns nil where the kernel has no inotify watch to give: then
+// the configuration stays what it was at start.
+func watchResolvConf(changed func(dns.ResolvConf)) *watcher {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	w := &watcher{events: os.NewFile(uintptr(fd), "inotify")}
+	w.watchFolders(fd)
+	w.done.Add(1)
+	go func() {
+		defer w.done.Done()
+		buf := make([]byte, 4096)
+		for {
+			if _, err := w.events.Read(buf); err != nil {
+				return
+			}
+			time.Sleep(settle)
+			w.watchFolders(fd)
+			changed(readResolvConf())
+		}
+	}()
+	return w
+}
+
+// watchFolders adds the folder of the file and of each link on the way to it.
+// Adding a watch that is there already changes nothing.
+func (w *watcher) watchFolders(fd int) {
+	const mask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE | unix.IN_ONLYDIR
+	path := resolvConf
+	for range 8 { // links on the way; a loop ends here
+		_, _ = unix.InotifyAddWatch(fd, filepath.Dir(path), mask)
+		to, err := os.Readlink(path)
+		if err != nil {
+			return
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+}
+
+func (w *watcher) close() {
+	if w == nil {
+		return
+	}
+	_ = w.events.Close()
+	w.done.Wait()
+}
