@@ -56,13 +56,13 @@ func (q *DeviceQueue) walk(c *Chain, head uint16, d descriptor) bool {
 		left--
 		d = table[d.next].load()
 	}
-	end := f.head
-	if end == f.start && !f.add(nil) {
+	n := f.head - f.start
+	if n == 0 && !f.add(nil) { // add may move the chain: no index from before holds
 		return q.full()
 	}
+	segs := f.slots[f.start : f.start+n : f.start+n]
 	c.Head = head
-	c.Readable = f.slots[f.start : f.start+readable : f.start+readable]
-	c.Writable = f.slots[f.start+readable : f.start+end-f.start : f.start+end-f.start]
+	c.Readable, c.Writable = segs[:readable:readable], segs[readable:]
 	c.ReadLen, c.WriteLen = uint32(readLen), uint32(writeLen)
 	f.commit(head, writeLen != 0)
 	q.dirty.popped(q.lastAvail&q.mask, c.Writable)

@@ -95,31 +95,61 @@ func (m *Memory) Alloc(n, align uint64) (gpa uint64) {
 	return 0
 }
 
+// AllocAcross hands out n bytes that may lie across regions.
+func (m *Memory) AllocAcross(n uint64) (gpa uint64) {
+	m.tb.Helper()
+	gpa = m.next
+	if m.next += n; m.next > m.End() {
+		m.tb.Fatalf("vringtest: no room for %d bytes in guest memory", n)
+	}
+	return gpa
+}
+
 // Bytes returns the guest's view of n bytes inside one region.
 func (m *Memory) Bytes(gpa, n uint64) []byte {
-	m.tb.Helper()
-	for _, r := range m.regions {
-		if gpa >= r.GPA && gpa-r.GPA < r.Size && n <= r.Size-(gpa-r.GPA) {
-			at := r.MmapOffset + gpa - r.GPA
+	b := m.prefix(gpa, n)
+	if uint64(len(b)) != n {
+		m.tb.Helper()
+		m.tb.Fatalf("vringtest: %d bytes at %#x are not in one region", n, gpa)
+	}
+	return b
+}
+
+// prefix returns as many of the n bytes at gpa as its region holds.
+func (m *Memory) prefix(gpa, n uint64) []byte {
+	for i := range m.regions {
+		r := &m.regions[i]
+		if off := gpa - r.GPA; gpa >= r.GPA && off < r.Size {
+			at := r.MmapOffset + off
+			n = min(n, r.Size-off)
 			return m.host[at : at+n : at+n]
 		}
 	}
-	m.tb.Fatalf("vringtest: %d bytes at %#x are not in one region", n, gpa)
 	return nil
 }
 
 // Write copies b to guest memory, across regions.
 func (m *Memory) Write(gpa uint64, b []byte) {
-	for i := range b {
-		m.Bytes(gpa+uint64(i), 1)[0] = b[i]
+	for len(b) > 0 {
+		n := copy(m.prefix(gpa, uint64(len(b))), b)
+		if n == 0 {
+			m.tb.Helper()
+			m.tb.Fatalf("vringtest: %#x is not guest memory", gpa)
+		}
+		b, gpa = b[n:], gpa+uint64(n)
 	}
 }
 
 // Read copies n bytes out of guest memory, across regions.
 func (m *Memory) Read(gpa, n uint64) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = m.Bytes(gpa+uint64(i), 1)[0]
+	b := make([]byte, 0, n)
+	for uint64(len(b)) < n {
+		p := m.prefix(gpa+uint64(len(b)), n-uint64(len(b)))
+		if p == nil {
+			m.tb.Helper()
+			m.tb.Fatalf("vringtest: %d bytes at %#x are not guest memory", n, gpa)
+		}
+		b = append(b, p...)
 	}
 	return b
 }
