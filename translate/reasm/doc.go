@@ -1,24 +1,29 @@
-// Package reasm puts the guest's IP fragments together again, so that what
-// follows sees only whole datagrams.
+// Package reasm puts the guest's IP fragments together again (RFC 791, RFC 8200
+// 4.5), so that the rooms above see whole datagrams only.
 //
-// Who calls it: the translator, with fragments from admitted sources, on the
-// loop; the wheel, to give up on what stays incomplete.
+// Who calls it: the translator, for every Packet with Frag set, on the worker's
+// loop. A completed datagram comes back as a link.Frame over memory of our own,
+// to be parsed anew; it is valid until the next Input.
 //
-// What it trusts: the parser has checked each fragment by itself (offset and
-// length within 65,535 bytes, all but the last a multiple of 8). Everything that
-// concerns several fragments is judged here:
+// # A datagram's life
 //
-//   - fragments that overlap kill their datagram (RFC 5722, and the same for
-//     IPv4: no sender of today makes them, they only serve to hide headers);
-//     an exact duplicate of what is there is ignored (RFC 8200, 4.5);
-//   - the first fragment must hold the L4 header (RFC 1858, RFC 7112);
-//   - two different ends, or data behind the end, kill the datagram.
+//	free -> collecting -> complete (handed out, free)
+//	             |-> dead (an overlap or a lie about the length) -> free after 30 s
+//	             +-> free (30 s, or the oldest when a slot is needed)
 //
-// Limits: Slots datagrams at a time, of at most 64 KiB; the oldest makes room.
-// maxRuns holes in one datagram. 30 seconds (RFC 791 allows 15 to 120; Linux has
-// 30), then it is dropped without a word, as the guest is on a link that loses
-// nothing. Memory is taken for the slots in use, at most 4 MiB, and given back
-// when no datagram is under way.
+// A dead datagram keeps its slot, so that its later fragments find it and begin
+// nothing new.
 //
-// What it deliberately does not do: send ICMP time exceeded for lost fragments.
+// What it trusts: wire.Parse has checked that a fragment lies inside its frame
+// and has 8-byte granularity. Everything else is judged here: any overlap, even an
+// exact repetition, kills the datagram (RFC 5722); so does a second, different
+// end, data behind the end, a packet beyond 65535 bytes, and a first fragment
+// too short for its L4 header (RFC 7112, RFC 3128). Checksums are verified when
+// the whole is parsed.
+//
+// Limits: 64 datagrams at a time, 64 KiB of memory each, made when needed; 30 s.
+// A flood can push out other datagrams that are in the making, and no more.
+//
+// What it does not do: no IPv4 options and no IPv6 extension headers from in
+// front of the fragment header survive. No "reassembly time exceeded" errors.
 package reasm

@@ -6,217 +6,207 @@ import (
 	"guestwire/vring/eventloop"
 )
 
-// Limits.
 const (
-	Slots   = 64             // datagrams under way
-	Timeout = 30_000_000_000 // nanoseconds that one may take
-	maxRuns = 32             // pieces of one datagram with holes between them
-	tick    = 1_000_000_000  // how often old ones are looked for, ns
+	slots   = 64
+	timeout = eventloop.Time(30e9)
+
+	base = wire.EthLen + wire.IPv6Len // where data begin in a slot's memory
+
+	// Most data that fit a link.MaxFrame behind the IP header.
+	max4  = link.MaxFrame - wire.EthLen - wire.IPv4Len
+	max6  = link.MaxFrame - wire.EthLen - wire.IPv6Len
+	units = (max4 + 7) / 8 // fragments begin at multiples of 8 bytes
 )
 
-// headRoom is for the Ethernet and IP header of the whole datagram.
-const headRoom = wire.EthLen + wire.IPv6Len
-
-// maxData is the longest payload of an IP datagram.
-const maxData = 65535
-
-// key is what fragments of one datagram have in common (RFC 791, RFC 8200 4.5).
+// key tells datagrams apart (RFC 791 3.2, RFC 8200 4.5). IPv6 has no protocol in
+// its key: the fragments of one datagram may differ in their next header.
 type key struct {
 	src, dst wire.Addr
 	id       uint32
 	proto    uint8
 }
 
-// run is a piece without holes, [from, to) in bytes of the datagram's payload.
-type run struct{ from, to int32 }
+type state uint8
 
-// slot is one datagram under way.
+const (
+	free state = iota
+	collecting
+	dead
+)
+
+// slot is one datagram in the making.
 type slot struct {
-	key      key
-	used     bool
-	deadline eventloop.Time
-	end      int32 // length of the payload, -1 until the last fragment is there
-	runs     [maxRuns]run
-	n        int // runs in use, sorted, never touching each other
-	ttl, tos uint8
-	id16     uint32
-	src, dst wire.MAC
-	buf      []byte // headRoom + maxData, allocated at first use
+	key   key
+	state state
+	born  eventloop.Time
+
+	total int // length of the data, 0 while the last fragment is missing
+	end   int // highest byte received
+	have  int // units received
+
+	// From the first fragment.
+	ethSrc, ethDst      wire.MAC
+	ttl, tos, nextProto uint8
+
+	mem  []byte
+	seen [(units + 63) / 64]uint64
 }
 
-// Table collects the fragments of one guest.
+// Table holds the datagrams in the making of one guest.
 type Table struct {
 	timers *eventloop.Wheel
 	timer  eventloop.TimerID
-	slots  [Slots]slot
-	used   int
+	slots  [slots]slot
+	last   int // slot that was used last
 	out    link.Frame
 	segs   [1][]byte
-	stats  Stats
+	stats  counters
 }
 
-// Stats are counters.
-type Stats struct {
-	Fragments uint64 // taken
-	Whole     uint64 // datagrams completed
-	Overlap   uint64 // datagrams killed: overlapping fragments, or two ends
-	Tiny      uint64 // datagrams killed: first fragment without the L4 header
-	Holes     uint64 // datagrams killed: more than maxRuns pieces
-	Evicted   uint64 // datagrams that made room for newer ones
-	TimedOut  uint64 // datagrams that stayed incomplete
-}
-
-// New returns an empty table. timers is the loop's wheel.
+// New returns an empty table.
 func New(timers *eventloop.Wheel) *Table {
 	t := &Table{timers: timers}
 	t.timer = timers.New(t, 0)
 	return t
 }
 
-// Each calls f with the name and value of every counter.
-func (t *Table) Each(f func(name string, value uint64)) {
-	s := &t.stats
-	f("fragments", s.Fragments)
-	f("whole", s.Whole)
-	f("drop_overlap", s.Overlap)
-	f("drop_tiny", s.Tiny)
-	f("drop_holes", s.Holes)
-	f("drop_evicted", s.Evicted)
-	f("drop_timeout", s.TimedOut)
-}
-
-// Input takes fragment p, which f carries. It returns the whole datagram, as a
-// plain frame in memory of the table that stays valid until the next call, or
-// nil while something is missing.
+// Input takes the fragment p that f carries. It returns the whole datagram when
+// it is complete, valid until the next Input, and nil otherwise.
 func (t *Table) Input(p *wire.Packet, f *link.Frame) *link.Frame {
-	t.stats.Fragments++
-	s := t.find(p)
-	from := int32(p.FragOff)
-	to := from + int32(p.PayloadLen)
-	switch {
-	case from == 0 && p.PayloadLen < l4Len(p.Proto):
-		t.kill(s, &t.stats.Tiny)
-		return nil
-	case !s.setEnd(to, p.MoreFrags):
-		t.kill(s, &t.stats.Overlap)
+	t.stats.fragments++
+	k := key{src: p.Src, dst: p.Dst, id: p.FragID}
+	if !p.V6 {
+		k.proto = p.Proto
+	}
+	s := t.find(&k)
+	if s == nil {
+		s = t.begin(&k)
+	}
+	if s.state == dead {
+		t.stats.dropDead++
 		return nil
 	}
-	switch s.add(from, to) {
-	case duplicate:
-		return nil
-	case overlap:
-		t.kill(s, &t.stats.Overlap)
-		return nil
-	case holes:
-		t.kill(s, &t.stats.Holes)
+	if !s.add(p, f) {
+		t.stats.killed++
+		s.state = dead
 		return nil
 	}
-	wire.Copy(s.buf[headRoom+from:headRoom+to], f, p.PayloadOff)
-	if from == 0 {
-		s.ttl, s.tos, s.id16, s.src, s.dst = p.TTL, p.TOS, p.ID, p.EthSrc, p.EthDst
-	}
-	if s.end < 0 || s.n != 1 || s.runs[0] != (run{0, s.end}) {
+	if s.total == 0 || s.have < (s.total+7)/8 {
 		return nil
 	}
-	t.stats.Whole++
-	t.release(s)
-	return t.frame(s)
+	return t.complete(s, p.V6)
 }
 
-// l4Len is the shortest header of a protocol that is carried.
-func l4Len(proto uint8) int {
-	switch proto {
-	case wire.ProtoTCP:
-		return wire.TCPLen
-	case wire.ProtoUDP, wire.ProtoICMP, wire.ProtoICMPv6:
-		return wire.UDPLen
+// find returns the slot of k, nil if there is none.
+func (t *Table) find(k *key) *slot {
+	if s := &t.slots[t.last]; s.state != free && s.key == *k {
+		return s
 	}
-	return 1
+	for i := range t.slots {
+		if s := &t.slots[i]; s.state != free && s.key == *k {
+			t.last = i
+			return s
+		}
+	}
+	return nil
 }
 
-// setEnd notes where the datagram ends. It reports false if p contradicts what
-// came before.
-func (s *slot) setEnd(to int32, more bool) bool {
-	switch {
-	case s.end >= 0 && (to > s.end || !more && to != s.end):
-		return false
-	case more:
-		return true
+// begin takes a slot for k: a free one, best one with memory, or the oldest.
+func (t *Table) begin(k *key) *slot {
+	best := 0
+	for i := range t.slots {
+		if better(&t.slots[i], &t.slots[best]) {
+			best = i
+		}
 	}
-	s.end = to
-	return s.n == 0 || s.runs[s.n-1].to <= to
+	s := &t.slots[best]
+	if s.state != free {
+		t.stats.evicted++
+	}
+	if s.mem == nil {
+		s.mem = make([]byte, base+max4)
+	}
+	mem := s.mem
+	*s = slot{key: *k, state: collecting, born: t.timers.Now(), mem: mem}
+	t.last = best
+	if !t.timers.Armed(t.timer) {
+		t.timers.Set(t.timer, s.born+timeout)
+	}
+	return s
 }
 
-type outcome uint8
-
-const (
-	added outcome = iota
-	duplicate
-	overlap
-	holes
-)
-
-// add enters [from, to) into the sorted runs, joining what touches.
-func (s *slot) add(from, to int32) outcome {
-	i := 0
-	for i < s.n && s.runs[i].to < from {
-		i++
+// better says whether a is to be taken rather than b.
+func better(a, b *slot) bool {
+	if a.state == free || b.state == free {
+		return a.state == free && (b.state != free || a.mem != nil && b.mem == nil)
 	}
-	// runs[i] is the first that ends at from or behind it.
-	if i < s.n && s.runs[i].from <= from && to <= s.runs[i].to {
-		return duplicate
-	}
-	left := i < s.n && s.runs[i].to == from
-	next := i
-	if left {
-		next++
-	}
-	if next < s.n && s.runs[next].from < to {
-		return overlap
-	}
-	right := next < s.n && s.runs[next].from == to
-	switch {
-	case left && right:
-		s.runs[i].to = s.runs[next].to
-		copy(s.runs[next:s.n], s.runs[next+1:s.n])
-		s.n--
-	case left:
-		s.runs[i].to = to
-	case right:
-		s.runs[next].from = from
-	case s.n == maxRuns:
-		return holes
-	default:
-		copy(s.runs[next+1:s.n+1], s.runs[next:s.n])
-		s.runs[next] = run{from, to}
-		s.n++
-	}
-	return added
+	return a.born < b.born
 }
 
-// frame writes the headers of a complete datagram in front of its payload. The
-// checksum of what is inside is still to be verified: by the parser, again.
-func (t *Table) frame(s *slot) *link.Frame {
-	l3 := wire.IPv4Len
-	if !s.key.dst.Is4() {
-		l3 = wire.IPv6Len
-	}
-	start := headRoom - l3 - wire.EthLen
-	b := s.buf[start:]
-	if s.key.dst.Is4() {
-		wire.PutEthernet(b, s.dst, s.src, wire.EtherIPv4)
-		wire.PutIPv4(b[wire.EthLen:], &wire.IPv4Fields{
-			Src: s.key.src, Dst: s.key.dst, Proto: s.key.proto, TTL: s.ttl, TOS: s.tos,
-			ID: uint16(s.id16), PayloadLen: int(s.end),
+// complete turns s into a frame and frees it.
+func (t *Table) complete(s *slot, v6 bool) *link.Frame {
+	t.stats.completed++
+	s.state = free
+	var b []byte
+	if v6 {
+		b = s.mem[:base+s.total]
+		n := wire.PutEthernet(b, s.ethDst, s.ethSrc, wire.EtherIPv6)
+		wire.PutIPv6(b[n:], &wire.IPv6Fields{
+			Src: s.key.src, Dst: s.key.dst, NextHeader: s.nextProto, HopLimit: s.ttl, TrafficClass: s.tos, PayloadLen: s.total,
 		})
 	} else {
-		wire.PutEthernet(b, s.dst, s.src, wire.EtherIPv6)
-		wire.PutIPv6(b[wire.EthLen:], &wire.IPv6Fields{
-			Src: s.key.src, Dst: s.key.dst, NextHeader: s.key.proto, HopLimit: s.ttl,
-			TrafficClass: s.tos, PayloadLen: int(s.end),
+		b = s.mem[base-wire.EthLen-wire.IPv4Len : base+s.total]
+		n := wire.PutEthernet(b, s.ethDst, s.ethSrc, wire.EtherIPv4)
+		wire.PutIPv4(b[n:], &wire.IPv4Fields{
+			Src: s.key.src, Dst: s.key.dst, Proto: s.nextProto, TTL: s.ttl, TOS: s.tos, ID: uint16(s.key.id), PayloadLen: s.total,
 		})
 	}
-	t.segs[0] = s.buf[start : headRoom+int(s.end)]
-	t.out = link.Frame{Segs: t.segs[:], Len: len(t.segs[0])}
+	t.segs[0] = b
+	t.out = link.Frame{Len: len(b), Segs: t.segs[:]}
 	return &t.out
+}
+
+// Expired implements eventloop.Expirer: it frees the slots whose time is over,
+// memory included, and sets the timer for the next.
+func (t *Table) Expired(uint32) {
+	now := t.timers.Now()
+	next := eventloop.Time(0)
+	for i := range t.slots {
+		s := &t.slots[i]
+		switch {
+		case s.state == free:
+		case s.born+timeout <= now:
+			t.stats.expired++
+			s.state, s.mem = free, nil
+		case next == 0 || s.born+timeout < next:
+			next = s.born + timeout
+		}
+	}
+	if next != 0 {
+		t.timers.Set(t.timer, next)
+	}
+}
+
+// Reset forgets everything: the guest has started anew.
+func (t *Table) Reset() {
+	for i := range t.slots {
+		t.slots[i].state, t.slots[i].mem = free, nil
+	}
+	t.timers.Stop(t.timer)
+}
+
+type counters struct {
+	fragments, completed uint64
+	killed, dropDead     uint64
+	evicted, expired     uint64
+}
+
+// Each calls f with the name and value of every counter.
+func (t *Table) Each(f func(name string, value uint64)) {
+	f("fragments", t.stats.fragments) // taken in
+	f("completed", t.stats.completed) // datagrams
+	f("killed", t.stats.killed)       // datagrams, for an overlap or a lie
+	f("drop_dead", t.stats.dropDead)  // fragments of these
+	f("evicted", t.stats.evicted)     // datagrams pushed out by newer ones
+	f("expired", t.stats.expired)     // datagrams that were not complete in time
 }
