@@ -61,6 +61,10 @@ func (l *Lab) addProgram(img *guest.Archive, name string) error {
 			return err
 		}
 	}
+	// glibc opens this one by itself, at the first pthread_cancel.
+	if err := img.Copy("lib/x86_64-linux-gnu/libgcc_s.so.1", filepath.Join(libraries(l.Tree()), "libgcc_s.so.1")); err != nil {
+		return err
+	}
 	if err := img.Copy("lib64/ld-linux-x86-64.so.2", loader(l.Tree())); err != nil {
 		return err
 	}

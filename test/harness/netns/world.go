@@ -65,7 +65,7 @@ func (n *NS) prepare() error {
 	}
 	for key, v := range map[string]string{
 		"ipv6.conf.default.accept_dad": "0", "ipv6.conf.all.accept_dad": "0", "ipv6.conf.default.accept_ra": "0",
-		"ipv4.ping_group_range": "0 2147483647", "ipv4.icmp_ratelimit": "0", "ipv6.icmp.ratelimit": "0", "ipv4.icmp_msgs_per_sec": "100000",
+		"ipv4.ping_group_range": "0 2147483647", "ipv4.ip_unprivileged_port_start": "0", "ipv4.icmp_ratelimit": "0", "ipv6.icmp.ratelimit": "0", "ipv4.icmp_msgs_per_sec": "100000",
 	} {
 		if err := n.Sysctl(key, v); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 			return err // some of these exist only in the first namespace on older kernels
@@ -87,8 +87,9 @@ func (w *World) wire() error {
 		args string
 	}{
 		{w.Host, "addr add " + HostV4 + "/24 dev eth0"}, {w.Host, "addr add " + HostV6 + "/64 dev eth0 nodad"}, {w.Host, "link set eth0 up"},
-		{w.Peer, "addr add " + GatewayV4 + "/24 dev eth0"}, {w.Peer, "addr add " + GatewayV6 + "/64 dev eth0 nodad"},
+		// The service address first: it is the one that servers bound to no address (iperf3, netserver) answer UDP from.
 		{w.Peer, "addr add " + ServiceV4 + "/24 dev eth0"}, {w.Peer, "addr add " + ServiceV6 + "/64 dev eth0 nodad"},
+		{w.Peer, "addr add " + GatewayV4 + "/24 dev eth0"}, {w.Peer, "addr add " + GatewayV6 + "/64 dev eth0 nodad"},
 		{w.Peer, "addr add " + RouterV4 + "/24 dev eth1"}, {w.Peer, "addr add " + RouterV6 + "/64 dev eth1 nodad"},
 		{w.Peer, "link set eth0 up"}, {w.Peer, "link set eth1 up"},
 		{w.Far, "addr add " + FarV4 + "/24 dev eth0"}, {w.Far, "addr add " + FarV6 + "/64 dev eth0 nodad"}, {w.Far, "link set eth0 up"},
