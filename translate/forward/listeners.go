@@ -3,6 +3,7 @@ package forward
 import (
 	"net/netip"
 	"syscall"
+	"time"
 
 	"guestwire/translate/guest"
 	"guestwire/translate/hostsock"
@@ -50,18 +51,198 @@ type Bound struct {
 	To    netip.AddrPort // invalid address: the guest's own
 }
 
-// Listeners are the open sockets of all inbound forwards.
-type Listeners struct{ c ListenConfig }
-
 // DefaultMaxSockets bounds the listening sockets of one guest.
 const DefaultMaxSockets = 16384
 
-// Listen opens the sockets of all rules, strict rules first. It fails, and
-// leaves nothing open, when a strict rule's port cannot be had.
-func Listen(c ListenConfig, rules []Rule) (*Listeners, error) { return &Listeners{c: c}, nil }
+const (
+	acceptBudget = 16
+	retryTime    = 100 * eventloop.Time(time.Millisecond)
+	patience     = 10 // retries until what waits is reset
+)
+
+// socket is one listening socket.
+type socket struct {
+	fd      hostsock.FD
+	rule    int32 // index in Listeners.rules
+	local   netip.AddrPort
+	paused  bool
+	retries uint8 // since it was paused
+}
+
+// Listeners are the open sockets of all inbound forwards.
+type Listeners struct {
+	c      ListenConfig
+	rules  []Rule
+	socks  []socket
+	paused []uint32 // indices in socks
+	full   bool     // a weak rule ran into a limit
+	timer  eventloop.TimerID
+	stats  ListenStats
+}
+
+// ListenStats are counters.
+type ListenStats struct {
+	Accepted  uint64 // connections handed on
+	Reset     uint64 // connections reset because there was no room for long
+	Pauses    uint64 // times that a socket had to wait for room
+	Errors    uint64 // accept(2) failed for a reason of the network's
+	Unmatched uint64 // connections whose IP version the guest does not have
+}
 
 // Bound returns every open socket, for the ready line.
-func (l *Listeners) Bound() []Bound { return nil }
+func (l *Listeners) Bound() []Bound {
+	b := make([]Bound, 0, len(l.socks))
+	for i := range l.socks {
+		s := &l.socks[i]
+		r := &l.rules[s.rule]
+		b = append(b, Bound{r.Proto, s.local, netip.AddrPortFrom(r.ToAddr, l.target(s))})
+	}
+	return b
+}
+
+// Each calls f with the name and value of every counter.
+func (l *Listeners) Each(f func(name string, value uint64)) {
+	f("sockets", uint64(len(l.socks)))
+	f("paused", uint64(len(l.paused)))
+	f("accepted", l.stats.Accepted)
+	f("reset", l.stats.Reset)
+	f("pauses", l.stats.Pauses)
+	f("accept_errors", l.stats.Errors)
+	f("unmatched", l.stats.Unmatched)
+}
 
 // Close closes all sockets.
-func (l *Listeners) Close() {}
+func (l *Listeners) Close() {
+	for i := range l.socks {
+		l.closeSocket(&l.socks[i])
+	}
+	l.socks, l.paused = nil, nil
+	if l.timer != 0 {
+		l.c.Timers.Free(l.timer)
+		l.timer = 0
+	}
+}
+
+func (l *Listeners) closeSocket(s *socket) {
+	if l.rules[s.rule].Proto == hostsock.UDP {
+		l.c.UDP.Unserve(s.fd)
+	}
+	l.c.Host.Close(s.fd, false)
+}
+
+// target is the guest port that a socket leads to.
+func (l *Listeners) target(s *socket) uint16 {
+	r := &l.rules[s.rule]
+	if r.First == 0 {
+		return r.ToFirst
+	}
+	return r.Target(s.local.Port())
+}
+
+// Ready implements eventloop.Source for the TCP sockets. They are watched
+// level-triggered, so what the budget leaves comes again.
+func (l *Listeners) Ready(cookie uint32, ev eventloop.Events) {
+	if int(cookie) >= len(l.socks) || l.socks[cookie].paused {
+		return
+	}
+	s := &l.socks[cookie]
+	for range acceptBudget {
+		if !l.admit() {
+			l.pause(cookie)
+			return
+		}
+		fd, peer, local, e := l.c.Host.Accept(s.fd)
+		switch {
+		case e == 0:
+			s.retries = 0
+			l.inbound(s, fd, peer, local)
+		case e == syscall.EAGAIN:
+			s.retries = 0
+			return
+		case ofConnection(e):
+			l.stats.Errors++
+		default: // EMFILE, ENFILE, ENOBUFS, ENOMEM, or something that time may mend
+			l.pause(cookie)
+			return
+		}
+	}
+}
+
+func (l *Listeners) admit() bool { return l.c.Admit == nil || l.c.Admit() }
+
+// ofConnection says that accept(2) failed because of the connection it took, not
+// because of us: "treat them like EAGAIN by retrying".
+func ofConnection(e syscall.Errno) bool {
+	switch e {
+	case syscall.ECONNABORTED, syscall.EINTR, syscall.EPERM, syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT,
+		syscall.EHOSTDOWN, syscall.ENONET, syscall.EHOSTUNREACH, syscall.EOPNOTSUPP, syscall.ENETUNREACH, syscall.ETIMEDOUT:
+		return true
+	}
+	return false
+}
+
+// inbound hands a connection on.
+func (l *Listeners) inbound(s *socket, fd hostsock.FD, peer, local netip.AddrPort) {
+	to := wire.FromNetip(l.rules[s.rule].ToAddr)
+	if to.IsZero() {
+		to = l.guestAddr(peer.Addr().Unmap().Is4())
+	}
+	src := l.c.Policy.InboundSource(peer)
+	if to.IsZero() || src.IsZero() || to.Is4() != src.Is4() {
+		l.stats.Unmatched++
+		l.c.Host.Close(fd, true)
+		return
+	}
+	l.stats.Accepted++
+	l.c.TCP.Inbound(fd, peer, local, to, l.target(s), src)
+}
+
+// guestAddr is where the guest was seen, or else where it will be.
+func (l *Listeners) guestAddr(v4 bool) wire.Addr {
+	seen, lease := l.c.Port.Addr6, l.c.Lease6
+	if v4 {
+		seen, lease = l.c.Port.Addr4, l.c.Lease4
+	}
+	if seen.IsZero() {
+		return lease
+	}
+	return seen
+}
+
+// pause takes a socket off the loop until the timer runs out. Clients that have
+// waited for long are told that there is no room.
+func (l *Listeners) pause(cookie uint32) {
+	s := &l.socks[cookie]
+	if s.retries >= patience {
+		s.retries = 0
+		l.reset(s)
+	}
+	s.paused = true
+	l.stats.Pauses++
+	l.c.Host.Rewatch(s.fd, 0)
+	l.paused = append(l.paused, cookie)
+	if !l.c.Timers.Armed(l.timer) {
+		l.c.Timers.Set(l.timer, l.c.Timers.Now()+retryTime)
+	}
+}
+
+// reset turns away what waits at a socket, within the budget of a turn.
+func (l *Listeners) reset(s *socket) {
+	for range acceptBudget {
+		if l.c.Host.Refuse(s.fd) != 0 {
+			return
+		}
+		l.stats.Reset++
+	}
+}
+
+// Expired implements eventloop.Expirer: paused sockets get another chance.
+func (l *Listeners) Expired(uint32) {
+	for _, cookie := range l.paused {
+		s := &l.socks[cookie]
+		s.paused = false
+		s.retries++
+		l.c.Host.Rewatch(s.fd, eventloop.In)
+	}
+	l.paused = l.paused[:0]
+}

@@ -170,7 +170,7 @@ func (p *Policy) isDirectedBroadcast(a wire.Addr) bool {
 	if !a.Is4() || !n.IsValid() || n.Bits() >= 31 || !n.Contains(a.ToNetip()) {
 		return false
 	}
-	return be32(a) == be32(wire.FromNetip(n.Addr()))|1<<(32-n.Bits())-1
+	return be32(a) == be32(wire.FromNetip(n.Addr()))|(1<<(32-n.Bits())-1)
 }
 
 func be32(a wire.Addr) uint32 {
