@@ -22,7 +22,7 @@
 // close it) leaves as one UDP_SEGMENT send straight from guest pages, the rest
 // by sendmmsg; a USO super-frame of the guest leaves the same way. What the
 // host's send buffer does not take is dropped and counted, as on any link.
-// Where a route refuses segmentation, the flow goes on datagram by datagram.
+// (hostsock sends a run singly where a route refuses segmentation.)
 //
 // # Host to guest
 //

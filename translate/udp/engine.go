@@ -34,16 +34,10 @@ type conn struct {
 	ttl      uint8  // of its own socket
 	waiting  bool   // in Engine.wait
 
-	// Largest datagram that may leave as part of a run: what the route's MTU and
-	// device allow, as far as it is known.
-	maxRun int
-
 	// In the batch being gathered.
 	first, final uint16 // items, 0: none
 	next         uint32 // conn with items after this one
 }
-
-const noLimit = 65535
 
 // New returns an engine.
 func New(c Config, d Deps) *Engine {
@@ -101,7 +95,7 @@ func (e *Engine) Expired(cookie uint32) {
 // begin makes the conn of a new flow.
 func (e *Engine) begin(i uint32) (uint32, *conn) {
 	slot, c := e.conns.Get()
-	c.flow, c.maxRun = i, noLimit
+	c.flow = i
 	c.timer = e.d.Timers.New(e, slot)
 	e.d.Timers.Set(c.timer, e.d.Timers.Now()+e.c.Unreplied)
 	f := e.d.Flows.At(i)

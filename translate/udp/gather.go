@@ -15,7 +15,6 @@ type outgoing struct {
 	from [maxOut]origin
 	n    int
 	iov  [][]byte
-	one  [1]hostsock.Message // a datagram of a run that is sent alone
 }
 
 // origin is where a message came from.
@@ -35,7 +34,7 @@ func (e *Engine) run(i uint32, c *conn, n uint16, fd hostsock.FD) (next uint16) 
 	o.iov = append(o.iov, e.segs(x)...)
 	segs, total := 1, x.len
 	next = x.next
-	if x.len > 0 && x.len <= c.maxRun {
+	if x.len > 0 {
 		for next != 0 && segs < maxSegs {
 			y := &e.batch.items[next]
 			if y.len == 0 || y.len > x.len || y.gso != 0 && y.gso < y.len || y.tos != x.tos || y.ttl != x.ttl ||
@@ -58,10 +57,7 @@ func (e *Engine) run(i uint32, c *conn, n uint16, fd hostsock.FD) (next uint16) 
 // super makes messages of item n, a USO frame of the guest.
 func (e *Engine) super(i uint32, c *conn, n uint16, fd hostsock.FD) {
 	x := &e.batch.items[n]
-	per := min(maxSegs, maxBytes/x.gso)
-	if x.gso > c.maxRun || per == 0 {
-		per = 1
-	}
+	per := max(1, min(maxSegs, maxBytes/x.gso))
 	for off := 0; off < x.len; {
 		size := min(per*x.gso, x.len-off)
 		at := e.room(fd)
