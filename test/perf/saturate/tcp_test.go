@@ -206,11 +206,12 @@ func (c *conn) upload(total int64) {
 				queued = true
 			}
 		}
-		if queued {
+		switch {
+		case queued:
 			g.tx.Publish()
-			continue
+		case blocked || c.una != c.nxt:
+			g.wait(true, blocked)
 		}
-		g.wait(true, blocked)
 	}
 }
 
@@ -219,7 +220,7 @@ func (c *conn) download(total int64) {
 	g := c.g
 	for goal := c.got + total; c.got < goal; {
 		if !g.received(c.input) {
-			g.wait(true, false)
+			g.wait(true, c.acked != c.rcv) // an ACK may be waiting for a frame
 		}
 		if c.closed {
 			g.b.Fatalf("connection closed with %d bytes to come", goal-c.got)
