@@ -30,7 +30,10 @@ func (r *Rule) Ports() int { return int(r.Last) - int(r.First) + 1 }
 // String writes the rule in the grammar that ParseSpec reads.
 func (r Rule) String() string {
 	var b strings.Builder
-	if r.Addr.IsValid() {
+	switch {
+	case r.Addr.Is6():
+		b.WriteString("[" + r.Addr.String() + "]")
+	case r.Addr.IsValid():
 		b.WriteString(r.Addr.String())
 	}
 	if r.Device != "" {
