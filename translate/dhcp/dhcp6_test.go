@@ -222,6 +222,8 @@ func TestHostile6(t *testing.T) {
 		{"relayed", with(12), DropRelay},
 		{"half an option", with(1, 0, 3), DropOption},
 		{"option past the end", with(1, 0, 3, 0, 200, 1, 2, 3, 4), DropOption},
+		{"option one byte past the end", with(1, 0, 8, 0, 3, 1, 2), DropOption},
+		{"option four bytes past the end", with(1, 0, 8, 0, 6, 1, 2), DropOption},
 		{"association without times", with(1, 0, 3, 0, 4, 1, 2, 3, 4), DropOption},
 		{"inner option past the end", with(1, 0, 3, 0, 16, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 200), DropOption},
 		{"inner address of 16 bytes", append(with(1, 0, 3, 0, 32, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 16), make([]byte, 16)...), DropOption},
@@ -244,6 +246,33 @@ func TestHostile6(t *testing.T) {
 	many = append(many, bytes.Repeat(one, 80)...)
 	if m := answer6(t, newBench(t, nil), many); len(m.Options.IANA()) != maxIAs {
 		t.Errorf("%d associations answered", len(m.Options.IANA()))
+	}
+}
+
+// Every prefix of a rich message is answered or dropped under one reason, and
+// what lay behind it in an earlier message does not come back.
+func TestTruncated6(t *testing.T) {
+	msg := message6(t, dhcpv6.MessageTypeRenew, dhcpv6.WithClientID(clientDUID), dhcpv6.WithServerID(ourDUID),
+		dhcpv6.WithFQDN(1, "x"), dhcpv6.WithRequestedOptions(dhcpv6.OptionDNSRecursiveNameServer), ia("fd67:7765:7374::99"))
+	b := newBench(t, nil)
+	b.give(true, agents, msg)
+	before := b.s.Stats()
+	for n := range len(msg) {
+		d := b.give(true, agents, msg[:n])
+		after := b.s.Stats()
+		var dropped uint64
+		for i := range after.Drops {
+			dropped += after.Drops[i] - before.Drops[i]
+		}
+		if (d != nil) == (dropped == 1) || dropped > 1 {
+			t.Fatalf("%d bytes: answered %v, %d drops", n, d != nil, dropped)
+		}
+		if d != nil {
+			if m, err := dhcpv6.MessageFromBytes(d.payload); err != nil || len(m.Options.IANA()) != 0 {
+				t.Fatalf("%d bytes: %v %v", n, err, m)
+			}
+		}
+		before = after
 	}
 }
 

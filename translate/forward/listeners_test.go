@@ -47,7 +47,6 @@ func (h *host) Listen(p hostsock.Proto, at netip.AddrPort, o *hostsock.Options) 
 	case len(h.open) >= h.max:
 		return hostsock.None, syscall.EMFILE
 	}
-	h.next++
 	s := fmt.Sprintf("%s %s", [...]string{"tcp", "udp"}[p], at)
 	if at.Addr().Is6() && at.Addr().IsUnspecified() && !o.V6Only {
 		s += " dual"
@@ -58,6 +57,12 @@ func (h *host) Listen(p hostsock.Proto, at netip.AddrPort, o *hostsock.Options) 
 	if o.Transparent {
 		s += " free"
 	}
+	for _, other := range h.open {
+		if other == s && at.Port() != 0 {
+			return hostsock.None, syscall.EADDRINUSE
+		}
+	}
+	h.next++
 	h.open[h.next] = s
 	return h.next, 0
 }
@@ -198,7 +203,7 @@ func TestListen(t *testing.T) {
 		{"freebind", func(b *bench) { b.c.Freebind = true }, []string{"192.0.2.1/80", "81"}, []string{"tcp 192.0.2.1:80 free", "tcp [::]:81 dual"}},
 		{"udp", nil, []string{"u:53:5353"}, []string{"udp [::]:53 dual"}},
 		{"kernel's choice", nil, []string{"0:80"}, []string{"tcp [::]:0 dual"}},
-		{"strict takes from weak", func(b *bench) { b.h.taken[2] = syscall.EADDRINUSE }, []string{"~5-65535"}, []string{"tcp [::]:1 dual", "tcp [::]:3 dual", "tcp [::]:4 dual"}},
+		{"weak leaves out what is taken", func(b *bench) { b.h.taken[2] = syscall.EADDRINUSE }, []string{"~5-65535"}, []string{"tcp [::]:1 dual", "tcp [::]:3 dual", "tcp [::]:4 dual"}},
 		{"nothing", nil, []string{"none"}, nil},
 	}
 	for _, tt := range tests {
@@ -318,8 +323,26 @@ func TestWeak(t *testing.T) {
 	}
 	b = newBench(t)
 	b.h.taken[4], b.h.taken[7] = syscall.EADDRINUSE, syscall.EACCES
+	b.h.max = 1000
 	if l, err = b.listen("~11-65535"); err != nil || len(l.Bound()) != 8 || len(b.log) != 1 || !strings.Contains(b.log[0], "2 ports") {
 		t.Errorf("%v, log %q", err, b.log)
+	}
+}
+
+// Whatever the order on the command line, a port that was named goes where it was
+// named to go, and "all" leaves it alone.
+func TestStrictFirst(t *testing.T) {
+	b := newBench(t)
+	l, err := b.listen("~5-65535", "2:3000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range l.Bound() {
+		got = append(got, fmt.Sprintf("%d>%d", x.Local.Port(), x.To.Port()))
+	}
+	if want := []string{"2>3000", "1>1", "3>3", "4>4"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
