@@ -12,9 +12,6 @@ type index struct {
 
 const minCells = 64
 
-// find returns the cell position at which the search for h begins.
-func (x *index) home(h uint32) uint32 { return h & uint32(len(x.cells)-1) }
-
 // insert adds entry under h. The caller knows that it is not there.
 func (x *index) insert(h, entry uint32) {
 	if (x.used+1)*4 > len(x.cells)*3 {

@@ -72,7 +72,7 @@ func (t *Table) lookup(k *Key, h uint32) (uint32, bool) {
 	cells := t.index.cells
 	mask := uint32(len(cells) - 1)
 	for p := h & mask; ; p = (p + 1) & mask {
-		cell := cells[p&uint32(len(cells)-1)]
+		cell := cells[p]
 		if cell == 0 {
 			return 0, false
 		}
