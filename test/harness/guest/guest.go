@@ -128,5 +128,7 @@ func logFile(dir, name string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, name), nil
+	path := filepath.Join(dir, name)
+	_ = os.Remove(path) // of a run before this one
+	return path, nil
 }
