@@ -2,6 +2,7 @@ package dhcp
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -239,6 +240,15 @@ func TestHostile6(t *testing.T) {
 			}
 			b.drops(tt.drop)
 		})
+	}
+	// Many addresses in one: eight are looked at, and end.
+	var addrs []string
+	for i := range 30 {
+		addrs = append(addrs, fmt.Sprintf("fd67:7765:7374::%x", 0x100+i))
+	}
+	m := answer6(t, newBench(t, nil), message6(t, dhcpv6.MessageTypeRebind, dhcpv6.WithClientID(clientDUID), ia(addrs...)))
+	if n := len(m.Options.OneIANA().Options.Addresses()); n != 1+maxAddrs {
+		t.Errorf("%d addresses in the answer", n)
 	}
 	// Hundreds of associations: four are looked at.
 	many := message6(t, dhcpv6.MessageTypeSolicit, dhcpv6.WithClientID(clientDUID), ia())

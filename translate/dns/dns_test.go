@@ -159,6 +159,15 @@ func TestSpoofedAnswers(t *testing.T) {
 			t.Errorf("%s: drops %v", tt.name, b.r.Stats().Drops)
 		}
 	}
+	// Types are numbers, even if they look like letters: 65 is 'A', 97 is 'a'.
+	b.ask(false, 40002, query1(t, 3, "c.example.", mdns.TypeHTTPS))
+	h := b.one()
+	m := unpack(t, answerTo(t, h.b))
+	m.Question[0].Qtype = 97
+	b.upstream(h.fd, datagram(pack(t, m)))
+	if len(b.replies()) != 0 {
+		t.Error("an answer to type 97 passed for one to type 65")
+	}
 	b.upstream(a.fd, hostsock.Message{Bufs: [][]byte{good}, Trunc: true})
 	if len(b.replies()) != 0 || b.r.Stats().Drops[DropLong] != 1 {
 		t.Error("a truncated datagram went through")

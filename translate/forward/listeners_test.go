@@ -458,6 +458,34 @@ func TestAcceptBudgets(t *testing.T) {
 	}
 }
 
+// Patience is for one shortage; an earlier one that has passed does not count.
+func TestPatienceStartsAnew(t *testing.T) {
+	b := newBench(t)
+	l, err := b.listen("8080:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := l.socks[0].fd
+	shortage := func(n int) {
+		for range n {
+			b.h.accept = []syscall.Errno{syscall.EMFILE}
+			l.Ready(0, eventloop.In)
+			b.w.Advance(b.w.Now() + eventloop.Time(110*time.Millisecond))
+		}
+	}
+	shortage(9)
+	l.Ready(0, eventloop.In) // nobody waits any more
+	b.h.waiting[fd] = peers(1, "198.51.100.7")
+	shortage(9)
+	if b.h.refused != 0 {
+		t.Error("told after less than a second")
+	}
+	shortage(2)
+	if b.h.refused != 1 {
+		t.Error("not told after more than a second")
+	}
+}
+
 func TestAcceptErrors(t *testing.T) {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EINVAL} {
 		b := newBench(t)
