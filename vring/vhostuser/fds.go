@@ -91,7 +91,10 @@ func prepareEvent(fd int, d direction) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if t := st.Mode & unix.S_IFMT; t != 0 && t != unix.S_IFIFO { // an eventfd has no file type
+	switch st.Mode & unix.S_IFMT {
+	case 0: // an eventfd has no file type
+	case unix.S_IFIFO, unix.S_IFSOCK: // what UML calls a pipe is a socket pair
+	default:
 		return errors.New("neither an eventfd nor a pipe")
 	}
 	fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
