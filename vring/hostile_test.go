@@ -1,8 +1,11 @@
 package vring_test
 
 import (
+	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,6 +137,51 @@ func TestHostileR14(t *testing.T) {
 	if id, n := r.UsedElem(0); id != 7 || n != 1 || m.Bytes(gpa+32, 1)[0] != 9 {
 		t.Errorf("used element is %d, %d bytes", id, n)
 	}
+}
+
+// R14 again, with a second thread that writes random bytes all over the memory,
+// rings included, while the device works. Nothing may leave guest memory.
+func TestHostileR14Concurrent(t *testing.T) {
+	m := vringtest.NewMemory(t, 0x3000, 0x1001)
+	r := m.NewRing(16)
+	mem := m.Bytes(vringtest.BaseGPA, 0x3000)
+	var stop atomic.Bool
+	flipped := make(chan int)
+	go func() {
+		rng := rand.New(rand.NewPCG(5, 5))
+		n := 0
+		for ; !stop.Load(); n++ {
+			mem[rng.IntN(512)] ^= 1 << rng.IntN(8) // the rings are in there
+			spin(200)
+		}
+		flipped <- n
+	}()
+	pops, breaks := 0, map[vring.Reason]int{}
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+		for i := range 16 {
+			r.SetDesc(i, vringtest.BaseGPA+uint64(i)*100, 100, uint16(i%8), uint16(i+1)%16)
+			r.SetAvail(uint16(i), uint16(i))
+		}
+		q := deviceOn(t, r, func(c *vring.Config) {
+			c.Indirect, c.EventIdx, c.InOrder, c.Base = true, true, true, r.AvailIdx()-16
+		})
+		var c vring.Chain
+		for q.Pop(&c) {
+			pops++
+			for _, s := range append(c.Readable, c.Writable...) {
+				if gpa, ok := m.Table().GPA(s); !ok || len(m.Table().Slice(gpa, uint64(len(s)))) != len(s) {
+					t.Fatalf("segment of %d bytes outside guest memory", len(s))
+				}
+			}
+			q.Push(c.Head, c.WriteLen)
+			q.Publish()
+		}
+		if e := q.Broken(); e != nil {
+			breaks[e.Reason]++
+		}
+	}
+	stop.Store(true)
+	t.Logf("%d pops, %d flips, broken for %v", pops, <-flipped, breaks)
 }
 
 // R17: a device that needs more chains than there are gives all back, asks for a
