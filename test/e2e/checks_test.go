@@ -60,6 +60,12 @@ func checkIPv6(t *testing.T, e *env) {
 	if route := e.sh(t, "ip -6 route show default"); !strings.Contains(route, "via fe80::") {
 		t.Errorf("route: %s", route)
 	}
+	if !passt() { // it has not seen that address yet
+		d := traffic.Dialer(func() (net.Conn, error) { return e.w.Peer.Dial("tcp", net.JoinHostPort(netns.HostV6, fmt.Sprint(forwardPort))) })
+		if err := traffic.Get(d, 1<<20, 9, 10*time.Second); err != nil {
+			t.Errorf("a forward to a guest that has only its SLAAC address: %v", err)
+		}
+	}
 	reply := e.sh(t, "guestprog dhcp6 eth0")
 	for _, want := range []string{"address=" + backend.Guest6, "dns=" + backend.DNS6} {
 		if !strings.Contains(reply, want) {
