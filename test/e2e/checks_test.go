@@ -61,7 +61,9 @@ func checkIPv6(t *testing.T, e *env) {
 		t.Errorf("route: %s", route)
 	}
 	if !passt() { // it has not seen that address yet
-		d := traffic.Dialer(func() (net.Conn, error) { return e.w.Peer.Dial("tcp", net.JoinHostPort(netns.HostV6, fmt.Sprint(forwardPort))) })
+		d := traffic.Dialer(func() (net.Conn, error) {
+			return e.w.Peer.Dial("tcp", net.JoinHostPort(netns.HostV6, fmt.Sprint(forwardPort)))
+		})
 		if err := traffic.Get(d, 1<<20, 9, 10*time.Second); err != nil {
 			t.Errorf("a forward to a guest that has only its SLAAC address: %v", err)
 		}
