@@ -46,6 +46,7 @@ type Wheel struct {
 	timers []timer        // [0] is unused
 	free   uint32         // chain of given back timers, by next
 	armed  int
+	runs   uint64
 
 	firing       Expirer // whose Expired runs, for the guard of the loop
 	firingCookie uint32
@@ -122,6 +123,9 @@ func (w *Wheel) Now() Time { return w.now }
 // Len returns the number of armed timers.
 func (w *Wheel) Len() int { return w.armed }
 
+// Runs returns how many timers have expired so far.
+func (w *Wheel) Runs() uint64 { return w.runs }
+
 // Next returns when Advance will have something to do: the time of the earliest
 // timer, or earlier (when a slot of a higher level is reached and its timers
 // must be sorted anew). It reports false when no timer is armed.
@@ -172,6 +176,7 @@ func (w *Wheel) Advance(now Time) {
 			w.place(id)
 			continue
 		}
+		w.runs++
 		w.firing, w.firingCookie = w.timers[id].e, w.timers[id].cookie
 		w.firing.Expired(w.firingCookie)
 	}
