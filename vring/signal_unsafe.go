@@ -7,7 +7,8 @@ import (
 )
 
 // one is what is written to an eventfd: 1, as eight bytes. A call descriptor may
-// also be a pipe (UML), whose reader takes any number of bytes for one signal.
+// also be a pipe or a stream socket (UML), whose reader takes any number of bytes
+// for one signal. SIGPIPE, for an end that is gone, the Go runtime ignores.
 var one = [8]byte{1}
 
 // signal raises fd without ever blocking. A full eventfd or pipe (EAGAIN) is

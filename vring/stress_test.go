@@ -17,7 +17,7 @@ import (
 // descriptor seen before its content or a used element before its data ends it.
 // The race detector is blind to mapped memory; this is the test of the ordering.
 func TestStress(t *testing.T) {
-	chains := 40000
+	chains := 20000
 	if testing.Short() {
 		chains = 10000
 	}

@@ -275,3 +275,30 @@ func TestTablesDoNotLeak(t *testing.T) {
 		t.Errorf("%d descriptors, %d before", n, before)
 	}
 }
+
+// Huge pages must be mapped and unmapped on their own boundaries, wherever the
+// region lies. Nothing is touched, so that no huge page need be free.
+func TestMapHugePages(t *testing.T) {
+	fd, err := unix.MemfdCreate("hugemap", unix.MFD_CLOEXEC|unix.MFD_HUGETLB|unix.MFD_HUGE_2MB)
+	if err != nil {
+		t.Skipf("no huge pages here: %v", err)
+	}
+	defer unix.Close(fd)
+	const huge = 2 << 20
+	if err := unix.Ftruncate(fd, 4*huge); err != nil {
+		t.Skipf("no huge pages here: %v", err)
+	}
+	for _, c := range []struct{ offset, size uint64 }{{0, huge}, {huge, 3 * huge}, {huge + page, page}, {huge - page, 2 * page}} {
+		tab, err := Map([]Region{{Size: c.size, MmapOffset: c.offset, FD: fd}})
+		if err != nil {
+			t.Fatalf("offset %#x size %#x: %v", c.offset, c.size, err)
+		}
+		if len(tab.Slice(0, c.size)) != int(c.size) || mappings(t, "hugemap") == 0 {
+			t.Errorf("offset %#x size %#x: not mapped", c.offset, c.size)
+		}
+		tab.Close()
+		if mappings(t, "hugemap") != 0 {
+			t.Fatalf("offset %#x size %#x: not unmapped", c.offset, c.size)
+		}
+	}
+}
