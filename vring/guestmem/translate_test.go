@@ -1,9 +1,6 @@
 package guestmem
 
-import (
-	"testing"
-	"unsafe"
-)
+import "testing"
 
 // layout is three regions: the first two adjacent for the guest, the third with
 // a hole before it. Each byte of the file tells its own guest address.
@@ -146,7 +143,7 @@ func TestUserSlice(t *testing.T) {
 			t.Errorf("UserSlice(%#x, %#x) is %d bytes", c.uva, c.n, len(s))
 			continue
 		}
-		if s != nil && unsafe.SliceData(s) != unsafe.SliceData(tab.Slice(c.gpa, c.n)) {
+		if s != nil && &s[0] != &tab.Slice(c.gpa, c.n)[0] {
 			t.Errorf("UserSlice(%#x, %#x) is not the memory at %#x", c.uva, c.n, c.gpa)
 		}
 	}
