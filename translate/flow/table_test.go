@@ -181,8 +181,11 @@ func TestLRU(t *testing.T) {
 		{"touch in the middle", func() { tab.Touch(c, 12) }, []uint32{b, d, a, c}},
 		{"remove in the middle", func() { tab.Remove(d) }, []uint32{b, a, c}},
 		{"remove the newest", func() { tab.Remove(c) }, []uint32{b, a}},
-		{"remove the oldest", func() { tab.Remove(b) }, []uint32{a}},
-		{"remove the last", func() { tab.Remove(a) }, nil},
+		{"insert behind a removed newest", func() { tab.Insert(key(9, 6), 13) }, []uint32{b, a, c}},
+		{"remove the oldest", func() { tab.Remove(b) }, []uint32{a, c}},
+		{"remove the next", func() { tab.Remove(a) }, []uint32{c}},
+		{"remove the last", func() { tab.Remove(c) }, nil},
+		{"insert the first", func() { tab.Insert(key(9, 6), 14) }, []uint32{c}},
 	} {
 		step.do()
 		if got := tab.order(6); !slices.Equal(got, step.want) {

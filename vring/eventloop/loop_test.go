@@ -246,6 +246,17 @@ func TestLoopModifyWithinBatch(t *testing.T) {
 	if len(p.calls) != 1 {
 		t.Errorf("%v, want one call", p.calls)
 	}
+	// Narrowed instead of disarmed: both are readable and writable when fetched.
+	unix.Write(a, []byte("x"))
+	unix.Write(b, []byte("x"))
+	p.calls = nil
+	p.do = func(c uint32, _ Events) { p.do = nil; l.Modify(toks[1-c], In) }
+	l.Modify(toks[0], In|Out)
+	l.Modify(toks[1], In|Out)
+	turn(t, l)
+	if len(p.calls) != 2 || p.calls[0].ev != In|Out || p.calls[1].ev != In {
+		t.Errorf("%v, want In|Out, then In alone", p.calls)
+	}
 }
 
 func TestLoopOrderOfATurn(t *testing.T) {
