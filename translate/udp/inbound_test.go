@@ -56,6 +56,25 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// TestBusySocket: one socket with more than a turn's budget.
+func TestBusySocket(t *testing.T) {
+	r := newRig(t, Config{}, link.Caps{})
+	r.send(to(5000, 1), to(5001, 1))
+	const n = 3*readBudget*rxMessages + 5
+	for range n {
+		r.k.Deliver(r.from(remote4.AddrPort(5000)), hostsocktest.Datagram{Data: pattern(10)})
+	}
+	r.k.Deliver(r.from(remote4.AddrPort(5001)), hostsocktest.Datagram{Data: pattern(11)})
+	r.k.Pump()
+	if r.ep.Count != readBudget*rxMessages+1 {
+		t.Errorf("%d datagrams in one turn", r.ep.Count)
+	}
+	r.k.Run()
+	if r.ep.Count != n+1 {
+		t.Errorf("%d datagrams of %d", r.ep.Count, n+1)
+	}
+}
+
 // TestRuns: a GRO run becomes frames, or one USO frame where the guest takes it.
 func TestRuns(t *testing.T) {
 	for name, caps := range capsList {
@@ -432,7 +451,9 @@ func TestUnserveAndReset(t *testing.T) {
 		t.Fatalf("%d flows after Unserve", r.flows.Len())
 	}
 	r.ep.Room = 0
-	r.k.Deliver(b, hostsocktest.Datagram{From: peer, Data: pattern(6)})
+	for range 2*rxMessages + 5 {
+		r.k.Deliver(b, hostsocktest.Datagram{From: peer, Data: pattern(6)})
+	}
 	r.k.Deliver(r.from(remote4.AddrPort(5000)), hostsocktest.Datagram{Data: pattern(7)})
 	r.k.Run()
 	r.e.ResetAll()
@@ -441,6 +462,10 @@ func TestUnserveAndReset(t *testing.T) {
 	}
 	r.ep.Reset()
 	r.ep.Room, r.ep.Short = linktest.Unlimited, false
+	r.k.Run()
+	if r.ep.Count != rxMessages+5 { // what was already read went with the flows
+		t.Fatalf("%d datagrams that had waited in the served socket", r.ep.Count)
+	}
 	r.k.Deliver(b, hostsocktest.Datagram{From: peer, Data: pattern(8)})
 	r.k.Run()
 	got := r.read()

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -85,9 +86,22 @@ func TestGathering(t *testing.T) {
 		{"40000/30000", "30000+10000"},
 	} {
 		r := newRig(t, Config{}, link.Caps{})
-		r.send(script(t, c.in)...)
-		if got := sentAs(r.k.Sent(r.from(remote4.AddrPort(5000)))); got != c.want {
+		rec := &recorder{Kernel: r.k}
+		r.e.d.Host = rec
+		ds := script(t, c.in)
+		r.send(ds...)
+		if got := strings.Join(rec.messages, " "); got != c.want {
 			t.Errorf("%q leaves as %q, want %q", c.in, got, c.want)
+		}
+		var got, want []byte
+		for _, d := range r.k.Sent(r.from(remote4.AddrPort(5000))) {
+			got = append(got, d.Data...)
+		}
+		for _, d := range ds {
+			want = append(want, d.data...)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%q: other bytes", c.in)
 		}
 		if r.k.Calls("Send") != 1 {
 			t.Errorf("%q: %d sends", c.in, r.k.Calls("Send"))
@@ -115,31 +129,29 @@ func script(t *testing.T, s string) (ds []dgram) {
 	return ds
 }
 
-// sentAs tells runs apart by their SegSize: a run ends with a shorter datagram,
-// and its length is not seen otherwise, so 64 and 65487 bytes end one too.
-func sentAs(ds []hostsocktest.Datagram) string {
-	var b strings.Builder
-	n, total, size := 0, 0, 0
-	for i, d := range ds {
-		mark := ""
-		if d.TOS == 8 {
+// recorder notes every message that is sent.
+type recorder struct {
+	*hostsocktest.Kernel
+	messages []string
+}
+
+func (r *recorder) Send(fd hostsock.FD, m []hostsock.Message) (int, syscall.Errno) {
+	for i := range m {
+		n, mark := 0, ""
+		for _, b := range m[i].Bufs {
+			n += len(b)
+		}
+		if m[i].TOS == 8 {
 			mark = "!"
 		}
-		runs := i > 0 && d.SegSize > 0 && size == d.SegSize && n < 64 && total+len(d.Data) <= maxBytes &&
-			len(ds[i-1].Data) == size && ds[i-1].TOS == d.TOS
-		switch {
-		case runs:
-			b.WriteByte('+')
-			n, total = n+1, total+len(d.Data)
-		case i > 0:
-			b.WriteByte(' ')
-			fallthrough
-		default:
-			n, total, size = 1, len(d.Data), d.SegSize
+		var parts []string
+		for m[i].SegSize > 0 && n > m[i].SegSize {
+			parts = append(parts, fmt.Sprint(m[i].SegSize, mark))
+			n -= m[i].SegSize
 		}
-		fmt.Fprintf(&b, "%d%s", len(d.Data), mark)
+		r.messages = append(r.messages, strings.Join(append(parts, fmt.Sprint(n, mark)), "+"))
 	}
-	return b.String()
+	return r.Kernel.Send(fd, m)
 }
 
 // TestInterleaved: datagrams of many flows in one batch are still gathered by
@@ -164,6 +176,9 @@ func TestInterleaved(t *testing.T) {
 					t.Fatalf("flow %d, datagram %d: %v", f, n, d.Data)
 				}
 			}
+		}
+		if cap(r.e.batch.items) != maxItems+1 {
+			t.Errorf("the batch grew to %d items", cap(r.e.batch.items))
 		}
 		if n := r.k.Calls("Send"); n > c.sends {
 			t.Errorf("%d datagrams of %d flows took %d sends", len(ds), c.flows, n)
