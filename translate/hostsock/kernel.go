@@ -44,6 +44,7 @@ type sock struct {
 	mine  bool
 	proto Proto
 	v6    bool // the socket's family
+	both  bool // IPv6, serving IPv4 too
 	noGSO bool // the way out has no checksum offload
 }
 
@@ -133,11 +134,11 @@ func (k *Kernel) sock(fd FD) *sock {
 }
 
 // adopt notes a new descriptor.
-func (k *Kernel) adopt(fd FD, p Proto, v6 bool) {
+func (k *Kernel) adopt(fd FD, p Proto, v6, both bool) {
 	for int(fd) >= len(k.socks) {
 		k.socks = append(k.socks, sock{})
 	}
-	k.socks[fd] = sock{mine: true, proto: p, v6: v6}
+	k.socks[fd] = sock{mine: true, proto: p, v6: v6, both: both}
 	k.open++
 	k.stats.Opened++
 }

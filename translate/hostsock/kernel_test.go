@@ -339,6 +339,17 @@ func TestVanishedMemory(t *testing.T) {
 	}
 }
 
+// Segments leave at once in both directions, whoever opened the connection.
+func TestNoDelay(t *testing.T) {
+	k, _ := newKernel(t)
+	a, b := pair(t, k)
+	for _, fd := range []hostsock.FD{a, b} {
+		if v, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY); v != 1 {
+			t.Errorf("TCP_NODELAY %d %v", v, err)
+		}
+	}
+}
+
 func TestManyBuffers(t *testing.T) {
 	k, _ := newKernel(t)
 	a, b := pair(t, k)

@@ -22,7 +22,7 @@ func (k *Kernel) Dial(p Proto, remote netip.AddrPort, o *Options) (FD, syscall.E
 		o = &noOptions
 	}
 	v6 := remote.Addr().Unmap().Is6()
-	fd, e := k.make(p, v6, o)
+	fd, e := k.make(p, v6, false, o)
 	if e != 0 {
 		return None, e
 	}
@@ -36,7 +36,7 @@ func (k *Kernel) Dial(p Proto, remote netip.AddrPort, o *Options) (FD, syscall.E
 		sysClose(fd)
 		return None, e
 	}
-	k.adopt(fd, p, v6)
+	k.adopt(fd, p, v6, false)
 	return fd, 0
 }
 
@@ -50,7 +50,8 @@ func (k *Kernel) Listen(p Proto, local netip.AddrPort, o *Options) (FD, syscall.
 	}
 	// A v4-mapped address asks for an IPv4 socket; :: without V6Only is both.
 	v6 := local.Addr().Unmap().Is6()
-	fd, e := k.make(p, v6, o)
+	both := v6 && !o.V6Only
+	fd, e := k.make(p, v6, both, o)
 	if e != 0 {
 		return None, e
 	}
@@ -69,12 +70,13 @@ func (k *Kernel) Listen(p Proto, local netip.AddrPort, o *Options) (FD, syscall.
 		sysClose(fd)
 		return None, e
 	}
-	k.adopt(fd, p, v6)
+	k.adopt(fd, p, v6, both)
 	return fd, 0
 }
 
-// make makes a socket with everything set that Dial and Listen share.
-func (k *Kernel) make(p Proto, v6 bool, o *Options) (FD, syscall.Errno) {
+// make makes a socket with everything set that Dial and Listen share. both says
+// that an IPv6 socket is to serve IPv4 too.
+func (k *Kernel) make(p Proto, v6, both bool, o *Options) (FD, syscall.Errno) {
 	if e := k.admit(); e != 0 {
 		return None, e
 	}
@@ -94,7 +96,7 @@ func (k *Kernel) make(p Proto, v6 bool, o *Options) (FD, syscall.Errno) {
 	if e != 0 {
 		return None, k.limit(e)
 	}
-	if e := k.prepare(fd, p, v6, o); e != 0 {
+	if e := k.prepare(fd, p, v6, both, o); e != 0 {
 		sysClose(fd)
 		return None, e
 	}
@@ -132,13 +134,14 @@ func unspecified(v6 bool, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
 }
 
-// Accept implements Host.
+// Accept implements Host. TCP_NODELAY and the peek offset are inherited from the
+// listener.
 func (k *Kernel) Accept(l FD) (fd FD, peer, local netip.AddrPort, e syscall.Errno) {
 	s := k.sock(l)
 	if s == nil {
 		return None, peer, local, syscall.EBADF
 	}
-	v6 := s.v6
+	v6, both := s.v6, s.both
 	if e = k.admit(); e != 0 {
 		return None, peer, local, e
 	}
@@ -148,11 +151,7 @@ func (k *Kernel) Accept(l FD) (fd FD, peer, local netip.AddrPort, e syscall.Errn
 		return None, peer, local, k.limit(e)
 	}
 	peer = k.addr.get(k.alen, &k.zones)
-	setInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if k.peek {
-		setInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0)
-	}
-	k.adopt(fd, TCP, v6)
+	k.adopt(fd, TCP, v6, both)
 	local, _ = k.LocalAddr(fd)
 	return fd, peer, local, 0
 }

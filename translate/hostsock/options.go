@@ -9,7 +9,7 @@ import (
 
 // prepare sets what a new socket has before it is bound. Only what the caller
 // asked for is an error; the rest is worth having and no more.
-func (k *Kernel) prepare(fd FD, p Proto, v6 bool, o *Options) syscall.Errno {
+func (k *Kernel) prepare(fd FD, p Proto, v6, both bool, o *Options) syscall.Errno {
 	if o.Device != "" {
 		if e := setString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, o.Device); e != 0 {
 			return e
@@ -23,15 +23,13 @@ func (k *Kernel) prepare(fd FD, p Proto, v6 bool, o *Options) syscall.Errno {
 	if o.ReusePort {
 		setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	if v6 {
-		v6only := 0
-		if o.V6Only {
-			v6only = 1
-		}
-		setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, v6only)
+	if v6 && both {
+		setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	} else if v6 {
+		setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
 	if o.TTL != 0 {
-		if e := setTTL(fd, v6, o.TTL); e != 0 {
+		if e := setTTL(fd, v6, both, o.TTL); e != 0 {
 			return e
 		}
 	}
@@ -43,18 +41,20 @@ func (k *Kernel) prepare(fd FD, p Proto, v6 bool, o *Options) syscall.Errno {
 		}
 	case UDP:
 		setInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
-		receiveErrors(fd, v6)
+		receiveReports(fd, v6, both)
 	case Ping:
-		receiveErrors(fd, v6)
+		receiveReports(fd, v6, both)
 	}
 	return 0
 }
 
-// receiveErrors has ICMP errors queued, and TTL and TOS reported.
-func receiveErrors(fd FD, v6 bool) {
-	setInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
-	setInt(fd, unix.SOL_IP, unix.IP_RECVTTL, 1)
-	setInt(fd, unix.SOL_IP, unix.IP_RECVTOS, 1)
+// receiveReports has ICMP errors queued, and TTL and TOS reported.
+func receiveReports(fd FD, v6, both bool) {
+	if !v6 || both {
+		setInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
+		setInt(fd, unix.SOL_IP, unix.IP_RECVTTL, 1)
+		setInt(fd, unix.SOL_IP, unix.IP_RECVTOS, 1)
+	}
 	if v6 {
 		setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
 		setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1)
@@ -72,13 +72,13 @@ func receiveInfo(fd FD, v6 bool) {
 	}
 }
 
-func setTTL(fd FD, v6 bool, ttl uint8) syscall.Errno {
-	if v6 {
-		if e := setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, int(ttl)); e != 0 {
+func setTTL(fd FD, v6, both bool, ttl uint8) syscall.Errno {
+	if !v6 || both {
+		if e := setInt(fd, unix.SOL_IP, unix.IP_TTL, int(ttl)); e != 0 || !v6 {
 			return e
 		}
 	}
-	return setInt(fd, unix.SOL_IP, unix.IP_TTL, int(ttl))
+	return setInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, int(ttl))
 }
 
 // SetTTL implements Host.
@@ -87,7 +87,7 @@ func (k *Kernel) SetTTL(fd FD, ttl uint8) syscall.Errno {
 	if s == nil {
 		return syscall.EBADF
 	}
-	return setTTL(fd, s.v6, ttl)
+	return setTTL(fd, s.v6, s.both, ttl)
 }
 
 // SetMSS implements Host.
