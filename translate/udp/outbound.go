@@ -130,14 +130,14 @@ func (e *Engine) insert(k *flow.Key) (uint32, bool) {
 // to give. Sockets of one guest port with different targets share it.
 func (e *Engine) dial(host netip.AddrPort, port uint16, ttl uint8) (hostsock.FD, syscall.Errno) {
 	o := e.c.Outbound4
-	any := netip.IPv4Unspecified()
+	wildcard := netip.IPv4Unspecified()
 	if host.Addr().Is6() {
 		o = e.c.Outbound6
-		any = netip.IPv6Unspecified()
+		wildcard = netip.IPv6Unspecified()
 	}
 	bind := o.Bind.Addr()
 	if !bind.IsValid() || host.Addr().IsLoopback() {
-		bind = any // loopback does not answer to other addresses
+		bind = wildcard // loopback does not answer to other addresses
 	}
 	o.Bind = netip.AddrPortFrom(bind, port)
 	o.BindLoose, o.ReusePort, o.TTL = true, true, ttl
