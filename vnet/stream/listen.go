@@ -161,7 +161,7 @@ func (e *Endpoint) acceptable() {
 		e.loop.Modify(e.listener.token, 0)
 		e.sleep()
 	case err != nil: // it went away again
-	case e.conn.fd >= 0:
+	case e.conn.fd >= 0 && !e.left():
 		e.stats.Refused++
 		e.c.Log("stream: second peer refused")
 		unix.Close(fd)
@@ -170,6 +170,17 @@ func (e *Endpoint) acceptable() {
 			e.c.Log("stream: %v", err)
 		}
 	}
+}
+
+// left ends the session if the peer has left and the loop is yet to say so: a
+// process that asks whether anybody listens here comes and goes at once, and
+// must not stand in the way of the next.
+func (e *Endpoint) left() bool {
+	if !peerLeft(e.conn.fd) {
+		return false
+	}
+	e.lost("has left")
+	return true
 }
 
 // next waits for another peer after one has been lost.

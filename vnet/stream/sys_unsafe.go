@@ -26,3 +26,11 @@ func send(fd int, b []byte) (int, unix.Errno) {
 	}
 	return int(n), 0
 }
+
+// peerLeft says whether the next read would find the end.
+func peerLeft(fd int) bool {
+	var b [1]byte
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd),
+		uintptr(unsafe.Pointer(&b[0])), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	return errno == 0 && n == 0 || errno != 0 && !temporary(errno)
+}
