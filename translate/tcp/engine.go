@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"net/netip"
 
 	"guestwire/translate/flow"
@@ -128,6 +129,16 @@ func (e *Engine) Ready(cookie uint32, ev eventloop.Events) { e.ready(cookie, ev)
 
 // Expired takes the end of a connection's timer (eventloop.Expirer).
 func (e *Engine) Expired(cookie uint32) { e.expired(cookie) }
+
+// Break ends the connection whose event made the loop's call fail, a fault in
+// guest memory most likely (eventloop.Breaker).
+func (e *Engine) Break(err error) {
+	var f *eventloop.Fault
+	if !errors.As(err, &f) || !e.conns.Taken(f.Cookie) {
+		return
+	}
+	e.event(e.conns.At(f.Cookie), HostError)
+}
 
 // ResetAll ends every connection with a RST to its target: the guest has
 // started anew and knows none of them.

@@ -66,7 +66,7 @@ func (e *Engine) takeSyn(c *conn, p *wire.Packet) {
 	if t.WScale >= 0 { // in both SYNs, or in none (RFC 7323 2.2)
 		c.shift, c.rshift = uint8(min(t.WScale, maxShift)), e.shift
 	}
-	c.allow = min(startWindow, 0xffff<<c.rshift)
+	c.allow = min(startWindow, uint32(0xffff)<<c.rshift)
 	c.wnd = uint32(t.Window) // never scaled on a SYN
 	c.maxWnd, c.wl1, c.wl2 = c.wnd, t.Seq, t.Ack
 }
@@ -192,7 +192,7 @@ func (e *Engine) inbound(fd hostsock.FD, peer, local netip.AddrPort, k flow.Key)
 	fl.Host, fl.HostLocal, fl.Initiator = peer, local, flow.Host
 	c.set(fInbound | fSACK)
 	c.rshift = e.shift
-	c.allow = min(startWindow, 0xffff<<c.rshift)
+	c.allow = min(startWindow, uint32(0xffff)<<c.rshift)
 	c.iss = e.isn(&k)
 	e.startSend(c)
 	if errno := e.adopt(c, fd); errno != 0 {
@@ -212,7 +212,7 @@ func (e *Engine) refuseInbound(fd hostsock.FD) {
 // startSend sets our send sequence variables behind the SYN that is to be sent.
 func (e *Engine) startSend(c *conn) {
 	c.una, c.nxt, c.max = c.iss, c.iss+1, c.iss+1
-	c.base, c.known, c.peek = c.iss+1, c.iss+1, noPeek
+	c.base, c.known = c.iss+1, c.iss+1
 	c.hint = minRead
 }
 

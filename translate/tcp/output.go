@@ -105,7 +105,7 @@ func (e *Engine) frame(c *conn) (header, seg int) {
 	header = e.port.L3Len(v6) + wire.TCPLen
 	seg = e.sendMSS(c)
 	if v6 && e.port.Caps.TSO6 || !v6 && e.port.Caps.TSO4 {
-		most := link.MaxFrame - header
+		most := link.MaxGSOFrame - header
 		seg = max(most-most%seg, seg)
 	}
 	return header, seg

@@ -110,7 +110,7 @@ func (e *Engine) endTouched(c *conn, i int) {
 	t := e.batch[i]
 	c.batch = 0
 	e.flows.Touch(c.flow, e.now())
-	if c.has(fHostFull) && e.now()-c.fullAt > retryFull {
+	if c.has(fHostFull) && e.now()-c.fullAt > eventloop.Time(retryFull) {
 		c.clear(fHostFull)
 	}
 	e.grow(c, int(t.total))

@@ -12,9 +12,6 @@ import (
 // in the kernel until the guest has ACKed them, and can be read again from
 // there. Without it they are kept in outBuf.
 
-// noPeek is conn.peek before the peek offset was set.
-const noPeek = ^uint32(0)
-
 // errNoMemory is what fetch returns when the pool has no chunk left.
 const errNoMemory = syscall.ENOBUFS
 
@@ -118,9 +115,7 @@ func (e *Engine) consume(c *conn, now bool) bool {
 		}
 		n -= k
 		c.base = c.base.Add(k)
-		if c.peek != noPeek {
-			c.peek -= min(c.peek, uint32(k))
-		}
+		c.peek -= min(c.peek, uint32(k))
 	}
 	return true
 }

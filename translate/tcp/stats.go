@@ -83,4 +83,40 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
+// Each calls f with the name and value of every counter.
+func (e *Engine) Each(f func(name string, value uint64)) {
+	s := e.Stats()
+	f("segments_in", s.SegmentsIn)
+	f("accepted", s.Accepted)
+	f("segments_out", s.SegmentsOut)
+	f("acks_out", s.AcksOut)
+	f("resets_out", s.ResetsOut)
+	f("retransmits", s.Retransmits)
+	f("timeouts", s.Timeouts)
+	f("probes", s.Probes)
+	f("challenges", s.Challenges)
+	f("challenges_cut", s.ChallengesCut)
+	f("out_of_order", s.OutOfOrder)
+	f("bytes_to_host", s.BytesToHost)
+	f("bytes_staged", s.BytesStaged)
+	f("bytes_to_guest", s.BytesToGuest)
+	f("short_writes", s.ShortWrites)
+	f("no_room", s.NoRoom)
+	f("outbound", s.Outbound)
+	f("inbound", s.Inbound)
+	f("inbound_refused", s.InboundRefused)
+	f("established", s.Established)
+	f("connect_errors", s.ConnectErrors)
+	f("evicted", s.Evicted)
+	f("gave_up", s.GaveUp)
+	f("aborted", s.Aborted)
+	for d, n := range s.Drops {
+		f("drop_"+Drop(d).String(), n)
+	}
+	f("flows", uint64(s.Flows))
+	f("half_open", uint64(s.HalfOpen))
+	f("waiting", uint64(s.Waiting))
+	f("buffer_bytes", uint64(s.BufferBytes))
+}
+
 func (e *Engine) drop(d Drop) { e.stats.Drops[d]++ }

@@ -1,6 +1,9 @@
 package tcp
 
-import "guestwire/translate/wire"
+import (
+	"guestwire/translate/wire"
+	"guestwire/vring/eventloop"
+)
 
 // window is the window field for the next segment to the guest. It moves the
 // right edge on where there is reason to, never back (RFC 9293 3.8.6.2.1): the
@@ -60,7 +63,7 @@ func (e *Engine) grow(c *conn, batch int) {
 // shrink lowers the allowance of a connection whose target was slow to take
 // what the kernel already has: more would only wait.
 func (e *Engine) shrink(c *conn) {
-	if e.now()-c.fullAt > blockedLong {
+	if e.now()-c.fullAt > eventloop.Time(blockedLong) {
 		c.allow = min(c.allow, max(c.allow/2, activeWindow))
 	}
 }
