@@ -26,7 +26,7 @@ type Device interface {
 	// runs at that moment.
 	Negotiated(features uint64)
 	// Start hands over ring i, ready to be used. There may be chains in it
-	// already: a Kick follows.
+	// already: a Kick follows when it is enabled.
 	Start(i int, q *vring.DeviceQueue)
 	// Enable switches ring i on or off. A ring that runs disabled must have no
 	// side effects: a network device delivers nothing to it and discards what
@@ -36,7 +36,7 @@ type Device interface {
 	// published before it returns; the queue must not be touched afterwards.
 	Stop(i int)
 	// Kick says that ring i may have new chains. It may come for no reason, and
-	// once more after Start, Enable and each change of memory.
+	// once more when a ring that runs has been enabled, or got new memory.
 	Kick(i int)
 	// Reset says that the guest starts anew. All rings are stopped.
 	Reset()

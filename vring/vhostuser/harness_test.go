@@ -284,3 +284,15 @@ func openFile(tb testing.TB, path string, flags int) int {
 	tb.Cleanup(func() { unix.Close(fd) })
 	return fd
 }
+
+func countMappings(tb testing.TB, name string) int {
+	tb.Helper()
+	p, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.Count(string(p), "memfd:"+name)
+}
+
+// kick writes to ring i's kick descriptor whatever the driver thinks of it.
+func kick(v *vm, i int) { unix.Write(v.drv[i].Kick.FD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }

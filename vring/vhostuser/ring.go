@@ -120,6 +120,11 @@ func (s RingState) Step(ev Event) (RingState, Action) {
 		switch s.Phase {
 		case Waiting:
 			s.Phase = Running
+			if !s.Enabled {
+				// What is in the ring already would be discarded; ENABLE may be on
+				// its way.
+				return s, ActStart
+			}
 			return s, ActStart | ActPoke
 		case Running:
 			return s, ActRemap | ActPoke

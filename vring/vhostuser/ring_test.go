@@ -56,7 +56,7 @@ waiting off nak | KICK         -> waiting off nak : try
 waiting off nak | GET_BASE     -> stopped off na-
 waiting off nak | ENABLE 1     -> waiting on nak  : enable
 waiting off nak | ENABLE 0     -> waiting off nak
-waiting off nak | mapped       -> running off nak : start+poke
+waiting off nak | mapped       -> running off nak : start
 waiting off nak | unmapped     -> waiting off nak
 waiting off nak | break        -> waiting off nak
 waiting off nak | reset        -> stopped off ---
