@@ -190,7 +190,7 @@ func (p *Packet) checksumRight(f *link.Frame, n int) bool {
 		return fold64(s+wideLE(p.Head[p.L4Off:end])) == 0xffff
 	}
 	s += wideLE(p.Head[p.L4Off:p.HeadLen])
-	odd := (p.HeadLen-p.L4Off)&1 != 0
+	odd := false // HeadSize and every L4Off are even
 	off, n := p.HeadLen, end-p.HeadLen
 	for _, seg := range f.Segs {
 		if off >= len(seg) {
