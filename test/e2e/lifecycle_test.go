@@ -55,7 +55,7 @@ func TestQEMUReboot(t *testing.T) { testReboot(t, newEnv(t, setup{})) }
 
 // A frontend leaves and another comes: the daemon goes on, for the same or another kind of guest, and passes nothing of the first to the second.
 func TestFrontendLeavesAndReturns(t *testing.T) {
-	e := newEnv(t, setup{uml: true})
+	e := newEnv(t, setup{uml: true, profile: "generic"})
 	for round := range 3 {
 		e.configure(t)
 		e.quick(t)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,10 +94,11 @@ type setup struct {
 	device  []string // of virtio-net-pci
 	tcp     []string
 	udp     []string
+	profile string // "" fits the guest
 	noGuest bool
 }
 
-// The forwards that every env has: one for all addresses of the host.
+// forwardPort of every address of the host leads to the guest's traffic server, TCP and UDP.
 const forwardPort = 18080
 
 func newEnv(t *testing.T, s setup) *env {
@@ -104,7 +106,7 @@ func newEnv(t *testing.T, s setup) *env {
 	if os.Getenv("GUESTWIRE_E2E") == "" {
 		t.Skip("needs root and the lab: run `make test`")
 	}
-	e := &env{t: t, stream: s.stream, dir: filepath.Join(shared.dir, strings.ReplaceAll(t.Name(), "/", "-"))}
+	e := &env{t: t, stream: s.stream, dir: filepath.Join(shared.dir, dirName(t.Name()))}
 	var err error
 	if e.w, err = netns.New(); err != nil {
 		t.Fatal(err)
@@ -114,10 +116,17 @@ func newEnv(t *testing.T, s setup) *env {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.svc.Close)
+	args := s.args
+	if s.profile == "" && s.uml {
+		s.profile = "uml"
+	}
+	if s.profile != "" && !passt() {
+		args = append([]string{"--profile", s.profile}, args...)
+	}
 	forward := fmt.Sprintf("%d:%d", forwardPort, hostsvc.Port)
 	e.d, err = backend.Start(shared.lab, e.w, backend.Config{
 		Kind: shared.kind, Binary: shared.guestwire, Stream: s.stream, MTU: s.mtu, Dir: e.dir,
-		TCP: append([]string{forward}, s.tcp...), UDP: append([]string{forward}, s.udp...), Args: s.args,
+		TCP: append([]string{forward}, s.tcp...), UDP: append([]string{forward}, s.udp...), Args: args,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +137,22 @@ func newEnv(t *testing.T, s setup) *env {
 		e.boot(s)
 	}
 	return e
+}
+
+// dirName makes a short folder name of a test's: socket paths have 107 bytes at most.
+func dirName(test string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '-' {
+			return r
+		}
+		return '_'
+	}, test)
+	if len(clean) <= 40 {
+		return clean
+	}
+	h := fnv.New32a()
+	h.Write([]byte(test))
+	return fmt.Sprintf("%s-%08x", clean[:30], h.Sum32())
 }
 
 // boot starts the guest; it can be called again after e.g. Stop.

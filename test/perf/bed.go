@@ -55,6 +55,9 @@ func (b *bench) lay(h how) (_ *bed, err error) {
 		}
 		s.server = append(s.server, p)
 	}
+	if h.uml && h.kind == backend.Guestwire {
+		h.args = append(h.args, "--profile", "uml")
+	}
 	s.d, err = backend.Start(b.lab, s.w, backend.Config{Kind: h.kind, Binary: b.binary, Stream: h.stream, MTU: h.mtu, Dir: s.dir, Args: h.args})
 	return s, err
 }

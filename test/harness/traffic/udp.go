@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -30,13 +31,18 @@ func EchoSizes(c net.Conn, sizes []int) error {
 func echoOne(c net.Conn, sent, got []byte) error {
 	var err error
 	for range 3 {
-		if _, err = c.Write(sent); err != nil {
+		_, err = c.Write(sent)
+		if errors.Is(err, syscall.EMSGSIZE) {
+			continue // a router's "too big" for the try before: from now on the kernel cuts
+		}
+		if err != nil {
 			return err
 		}
 		_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
 		for {
 			var n int
-			if n, err = c.Read(got); errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = c.Read(got)
+			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.EMSGSIZE) {
 				break // lost: send again
 			}
 			if err != nil {
