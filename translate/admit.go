@@ -70,5 +70,19 @@ func (t *Translator) admitSource(p *wire.Packet) Drop {
 	case !net.Guest.Contains(src.ToNetip()):
 		return DropSource
 	}
+	t.follow(p.V6, src)
 	return Admitted
+}
+
+// follow notes where inbound forwards find the guest: at its leased address if
+// it uses that, else at the one that it was last heard from (a guest without a
+// DHCPv6 client has chosen its own, and may choose another one tomorrow).
+func (t *Translator) follow(v6 bool, src wire.Addr) {
+	at, lease := &t.port.Addr4, t.lease4
+	if v6 {
+		at, lease = &t.port.Addr6, t.lease6
+	}
+	if *at != src && (*at != lease || src == lease) {
+		*at = src
+	}
 }

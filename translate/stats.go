@@ -37,8 +37,8 @@ func (t *Translator) Each(f func(name string, value uint64)) {
 		name string
 		each func(func(string, uint64))
 	}{
-		{"dhcp_", t.dhcp.Each}, {"dns_", t.dns.Each}, {"reasm_", t.reasm.Each},
-		{"udp_", t.udp.Each}, {"icmp_", t.icmp.Each},
+		{"tcp_", t.tcp.Each}, {"dhcp_", t.dhcp.Each}, {"dns_", t.dns.Each}, {"reasm_", t.reasm.Each},
+		{"forward_", t.listeners.Each}, {"udp_", t.udp.Each}, {"icmp_", t.icmp.Each},
 	} {
 		room.each(func(name string, v uint64) { f(room.name+name, v) })
 	}

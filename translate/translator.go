@@ -32,6 +32,8 @@ type Translator struct {
 	reasm     *reasm.Table
 	listeners *forward.Listeners
 
+	lease4, lease6 wire.Addr // the guest's configured addresses
+
 	packet wire.Packet // the frame at hand, parsed
 	stats  counters
 }
@@ -42,7 +44,7 @@ func New(c Config, d Deps) (*Translator, error) {
 	if c.Log == nil {
 		c.Log = func(string, ...any) {}
 	}
-	t := &Translator{c: c}
+	t := &Translator{c: c, lease4: addr(c.V4.Guest.Addr()), lease6: addr(c.V6.Guest.Addr())}
 	t.port = guest.Port{
 		OurMAC: c.MAC, Timers: d.Timers,
 		Gateway4: addr(c.V4.Gateway), Gateway6: addr(c.V6.Gateway),
@@ -60,9 +62,9 @@ func New(c Config, d Deps) (*Translator, error) {
 
 	var err error
 	t.listeners, err = forward.Listen(forward.ListenConfig{
-		IPv4: c.V4.enabled(), IPv6: c.V6.enabled(), Freebind: true,
+		IPv4: c.V4.enabled(), IPv6: c.V6.enabled(),
 		Host: d.Host, Timers: d.Timers, Port: &t.port,
-		Lease4: addr(c.V4.Guest.Addr()), Lease6: addr(c.V6.Guest.Addr()),
+		Lease4: t.lease4, Lease6: t.lease6,
 		Policy: t.policy, TCP: t.tcp, UDP: t.udp,
 		Admit: func() bool { return t.flows.Len() < c.MaxFlows }, Log: c.Log,
 	}, c.Forwards)
@@ -78,7 +80,7 @@ func (t *Translator) policyConfig(d Deps) forward.PolicyConfig {
 		IPv4: c.V4.enabled(), IPv6: c.V6.enabled(),
 		Gateway4: t.port.Gateway4, Gateway6: t.port.Gateway6, LinkLocal6: t.port.OurLL6,
 		DNS4: t.dns4(), DNS6: t.dns6(),
-		Guest4: addr(c.V4.Guest.Addr()), Guest6: addr(c.V6.Guest.Addr()), Net4: c.V4.Guest.Masked(),
+		Guest4: t.lease4, Guest6: t.lease6, Net4: c.V4.Guest.Masked(),
 		AllowMetadata: c.AllowMetadata, Resolver: d.Resolver, Log: c.Log,
 	}
 	for _, a := range c.MapHostLoopback {
@@ -99,7 +101,7 @@ func (t *Translator) services(d Deps) {
 		IPv4: c.V4.enabled(), IPv6: c.V6.enabled(),
 		NDP: !c.Off.NDP, RA: !c.Off.NDP && !c.Off.RA, DHCPv6: !c.Off.DHCPv6,
 		Net4: c.V4.Guest.Masked(), Net6: c.V6.Guest.Masked(),
-		Guest4: addr(c.V4.Guest.Addr()), Guest6: addr(c.V6.Guest.Addr()),
+		Guest4: t.lease4, Guest6: t.lease6,
 		DNS4: t.dns4(), DNS6: t.dns6(),
 		RDNSS: announce6, Search: d.Resolver.Search, MTU: uint32(c.MTU), Rand: c.Rand,
 	}, &t.port, d.Timers)
@@ -109,10 +111,10 @@ func (t *Translator) services(d Deps) {
 		Hostname: c.Hostname, FQDN: c.FQDN, Search: d.Resolver.Search, Log: c.Log,
 	}
 	if c.V4.enabled() && !c.Off.DHCP {
-		lease.Addr4, lease.Bits4 = addr(c.V4.Guest.Addr()), c.V4.Guest.Bits()
+		lease.Addr4, lease.Bits4 = t.lease4, c.V4.Guest.Bits()
 	}
 	if c.V6.enabled() && !c.Off.DHCPv6 {
-		lease.Addr6, lease.Bits6 = addr(c.V6.Guest.Addr()), c.V6.Guest.Bits()
+		lease.Addr6, lease.Bits6 = t.lease6, c.V6.Guest.Bits()
 	}
 	t.dhcp = dhcp.New(lease, &t.port)
 	t.dns = dns.New(dns.Config{}, dns.Deps{

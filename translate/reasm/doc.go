@@ -17,7 +17,7 @@
 // What it trusts: wire.Parse has checked that a fragment lies inside its frame
 // and has 8-byte granularity. Everything else is judged here: any overlap, even an
 // exact repetition, kills the datagram (RFC 5722); so does a second, different
-// end, data behind the end, a packet beyond 65535 bytes, and a first fragment
+// end, data behind the end, data beyond what the length field can tell, and a first fragment
 // too short for its L4 header (RFC 7112, RFC 3128). Checksums are verified when
 // the whole is parsed.
 //

@@ -18,7 +18,7 @@ func (s *slot) add(p *wire.Packet, f *link.Frame) bool {
 		return false
 	case s.total != 0 && end > s.total: // behind the end
 		return false
-	case !p.MoreFrags && (s.total != 0 || s.end > end): // a second end, or one before what is there
+	case !p.MoreFrags && s.end > end: // an end before what is there, a second end too
 		return false
 	case off == 0 && n < headerLen(p.Proto):
 		return false

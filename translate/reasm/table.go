@@ -12,10 +12,10 @@ const (
 
 	base = wire.EthLen + wire.IPv6Len // where data begin in a slot's memory
 
-	// Most data that fit a link.MaxFrame behind the IP header.
-	max4  = link.MaxFrame - wire.EthLen - wire.IPv4Len
-	max6  = link.MaxFrame - wire.EthLen - wire.IPv6Len
-	units = (max4 + 7) / 8 // fragments begin at multiples of 8 bytes
+	// Most data that the length field of each IP version can tell.
+	max4  = 65535 - wire.IPv4Len
+	max6  = 65535
+	units = (max6 + 7) / 8 // fragments begin at multiples of 8 bytes
 )
 
 // key tells datagrams apart (RFC 791 3.2, RFC 8200 4.5). IPv6 has no protocol in
@@ -39,6 +39,7 @@ type slot struct {
 	key   key
 	state state
 	born  eventloop.Time
+	order uint64 // of beginning: many begin at one time
 
 	total int // length of the data, 0 while the last fragment is missing
 	end   int // highest byte received
@@ -58,6 +59,7 @@ type Table struct {
 	timer  eventloop.TimerID
 	slots  [slots]slot
 	last   int // slot that was used last
+	begun  uint64
 	out    link.Frame
 	segs   [1][]byte
 	stats  counters
@@ -124,10 +126,11 @@ func (t *Table) begin(k *key) *slot {
 		t.stats.evicted++
 	}
 	if s.mem == nil {
-		s.mem = make([]byte, base+max4)
+		s.mem = make([]byte, base+max6)
 	}
 	mem := s.mem
-	*s = slot{key: *k, state: collecting, born: t.timers.Now(), mem: mem}
+	*s = slot{key: *k, state: collecting, born: t.timers.Now(), order: t.begun, mem: mem}
+	t.begun++
 	t.last = best
 	if !t.timers.Armed(t.timer) {
 		t.timers.Set(t.timer, s.born+timeout)
@@ -140,7 +143,7 @@ func better(a, b *slot) bool {
 	if a.state == free || b.state == free {
 		return a.state == free && (b.state != free || a.mem != nil && b.mem == nil)
 	}
-	return a.born < b.born
+	return a.order < b.order
 }
 
 // complete turns s into a frame and frees it.

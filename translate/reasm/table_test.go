@@ -181,6 +181,9 @@ func TestKilled(t *testing.T) {
 		{"huge", wire.ProtoUDP, []piece{{0, 32, true}, {65512, 65520, true}}},
 	} {
 		for _, v6 := range []bool{false, true} {
+			if v6 && c.name == "huge" {
+				continue // what IPv6's length field cannot tell, wire.Parse has refused
+			}
 			l4 := make([]byte, 65536)
 			tab := New(eventloop.NewWheel(0))
 			for _, p := range c.pieces {
@@ -248,6 +251,11 @@ func TestFlood(t *testing.T) {
 	}
 	input(t, tab, frag(t, true, wire.ProtoUDP, 5000, l4, 0, 64, true))
 	whole(t, input(t, tab, frag(t, true, wire.ProtoUDP, 5000, l4, 64, len(l4), false)), true, 100)
+	// It pushed out the oldest that was left, not its neighbours.
+	if input(t, tab, frag(t, true, wire.ProtoUDP, 1000-slots, l4, 64, len(l4), false)) != nil {
+		t.Fatal("the oldest is still there")
+	}
+	whole(t, input(t, tab, frag(t, true, wire.ProtoUDP, 1000-slots+2, l4, 64, len(l4), false)), true, 100)
 	tab.Reset()
 	if input(t, tab, frag(t, true, wire.ProtoUDP, 999, l4, 64, len(l4), false)) != nil {
 		t.Fatal("a datagram outlives the reset")

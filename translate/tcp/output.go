@@ -203,7 +203,7 @@ func (e *Engine) hostEnd(c *conn, got int) bool {
 func (e *Engine) dress(c *conn, slots []link.Slot, got, seg int, fin bool) {
 	frames := (got + seg - 1) / seg
 	if frames == 0 {
-		e.port.EP.Commit(0)
+		e.commit(0)
 		return
 	}
 	k := e.key(c)
@@ -244,8 +244,7 @@ func (e *Engine) dress(c *conn, slots []link.Slot, got, seg int, fin bool) {
 		}
 		f.Seq = f.Seq.Add(s.Used)
 	}
-	e.port.EP.Commit(frames)
-	e.stats.SegmentsOut += uint64(frames)
+	e.commit(frames)
 	c.clear(fAckOwed)
 }
 

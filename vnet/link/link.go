@@ -1,8 +1,13 @@
 package link
 
 // MaxFrame is the largest frame, in bytes, that crosses the seam in either
-// direction: a 64 KiB IP packet behind an Ethernet header.
-const MaxFrame = 65535 + 14
+// direction: Ethernet and IPv6 header, and all that the latter can count.
+const MaxFrame = 14 + 40 + 65535
+
+// MaxGSOFrame is the largest super-frame towards a guest: an IPv4 packet with
+// the longest total length, behind an Ethernet header. Drivers of either family
+// expect no more.
+const MaxGSOFrame = 14 + 65535
 
 // MaxHeader is the largest header, in bytes, that Reserve accepts:
 // Ethernet (14) + IPv6 (40) + TCP with options (60), rounded up.
