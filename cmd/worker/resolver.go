@@ -56,9 +56,9 @@ func readResolvConf() dns.ResolvConf {
 	return dns.ParseResolvConf(b)
 }
 
-// watcher follows resolv.conf by inotify on the folders that its name and its
-// links lead through: editors and network managers replace the file rather than
-// write to it.
+// watcher follows resolv.conf by inotify: on the folders that its name and its
+// links lead through, since editors and network managers replace the file, and
+// on the file.
 type watcher struct {
 	events *os.File
 	done   sync.WaitGroup
@@ -76,7 +76,7 @@ func watchResolvConf(changed func(dns.ResolvConf)) *watcher {
 		return nil
 	}
 	w := &watcher{events: os.NewFile(uintptr(fd), "inotify")}
-	w.watchFolders(fd)
+	w.watchAll(fd)
 	w.done.Add(1)
 	go func() {
 		defer w.done.Done()
@@ -86,20 +86,23 @@ func watchResolvConf(changed func(dns.ResolvConf)) *watcher {
 				return
 			}
 			time.Sleep(settle)
-			w.watchFolders(fd)
+			w.watchAll(fd)
 			changed(readResolvConf())
 		}
 	}()
 	return w
 }
 
-// watchFolders adds the folder of the file and of each link on the way to it.
-// Adding a watch that is there already changes nothing.
-func (w *watcher) watchFolders(fd int) {
-	const mask = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE | unix.IN_ONLYDIR
+// watchAll adds the folder of the file and of each link on the way to it, and
+// the file itself: a container engine rewrites the one that it has mounted there
+// from outside, of which the folder learns nothing. Adding a watch that is there
+// already changes nothing; a file that was replaced is a new one to watch.
+func (w *watcher) watchAll(fd int) {
+	const folder = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE | unix.IN_ONLYDIR
+	_, _ = unix.InotifyAddWatch(fd, resolvConf, unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
 	path := resolvConf
 	for range 8 { // links on the way; a loop ends here
-		_, _ = unix.InotifyAddWatch(fd, filepath.Dir(path), mask)
+		_, _ = unix.InotifyAddWatch(fd, filepath.Dir(path), folder)
 		to, err := os.Readlink(path)
 		if err != nil {
 			return
