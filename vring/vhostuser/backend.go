@@ -7,14 +7,10 @@ import (
 	"guestwire/vring/guestmem"
 )
 
-const (
-	// holdTime is how long no ring starts after a fault of the device. A second
-	// one within ten seconds would end the loop, and a guest or frontend that
-	// causes them (by truncating its memory) must not be able to do that.
-	holdTime = eventloop.Time(11e9)
-	// logPeriod is how often SET_LOG_FD's descriptor is signalled while logging.
-	logPeriod = eventloop.Time(100e6)
-)
+// holdTime is how long no ring starts after a fault of the device. A second one
+// within ten seconds would end the loop, and a guest or frontend that causes them
+// (by truncating its memory) must not be able to do that.
+const holdTime = eventloop.Time(11e9)
 
 // backend is what a session negotiated, and the rings: the protocol without its
 // socket. It is reused for the next session.

@@ -7,9 +7,8 @@ import "guestwire/vring"
 //
 // The order is: Negotiated, then for every ring Start, Kick any number of
 // times, Stop; and again from Negotiated after a Reset or a Disconnected.
-// Enable may come at any time, also for a ring that has not started. A device
-// starts out, and is after Reset and Disconnected, with all rings stopped and
-// disabled.
+// Enable may come at any time, also for a ring that has not started. All rings
+// start out stopped and disabled, and every change of that is told.
 type Device interface {
 	// Features is the set of virtio feature bits on offer. The server adds
 	// VhostUserFProtocolFeatures and VhostFLogAll.
@@ -40,7 +39,8 @@ type Device interface {
 	Kick(i int)
 	// Reset says that the guest starts anew. All rings are stopped.
 	Reset()
-	// Disconnected says that the frontend has gone. All rings are stopped.
+	// Disconnected says that the frontend has gone. All rings are stopped and
+	// disabled.
 	Disconnected()
 
 	// ReadConfig and WriteConfig access the config space; false when

@@ -84,17 +84,18 @@ const (
 
 // prepareEvent judges a kick, call or err descriptor and makes it non-blocking:
 // a write to a saturated blocking eventfd would stop the loop for ever, and so
-// would a read of one that somebody else has drained. It must be an eventfd or,
-// as user mode Linux has it, a pipe.
+// would a read of one that somebody else has drained. It must be an eventfd or a
+// pipe; for a call also a stream socket, since what user mode Linux calls a pipe
+// is one end of a socket pair.
 func prepareEvent(fd int, d direction) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	switch st.Mode & unix.S_IFMT {
-	case 0: // an eventfd has no file type
-	case unix.S_IFIFO, unix.S_IFSOCK: // what UML calls a pipe is a socket pair
-	default:
+	switch t := st.Mode & unix.S_IFMT; {
+	case t == unix.S_IFSOCK && d == toWrite:
+		return prepareSocket(fd)
+	case t != 0 && t != unix.S_IFIFO: // an eventfd has no file type
 		return errors.New("neither an eventfd nor a pipe")
 	}
 	fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
@@ -119,14 +120,12 @@ func prepareEvent(fd int, d direction) error {
 	return nil
 }
 
-// prepareSocket judges a descriptor that should be a connected stream socket.
+// prepareSocket judges a descriptor that should be one end of a local stream.
 func prepareSocket(fd int) error {
-	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil {
-		return err
-	}
-	if typ != unix.SOCK_STREAM {
-		return errors.New("not a stream socket")
+	for opt, want := range map[int]int{unix.SO_DOMAIN: unix.AF_UNIX, unix.SO_TYPE: unix.SOCK_STREAM, unix.SO_ACCEPTCONN: 0} {
+		if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, opt); err != nil || got != want {
+			return errors.New("not a local stream socket")
+		}
 	}
 	return unix.SetNonblock(fd, true)
 }

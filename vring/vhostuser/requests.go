@@ -1,8 +1,6 @@
 package vhostuser
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // request is what the protocol says about one message: how long its payload is,
 // how many descriptors go with it, what has to be negotiated, whether it has a
@@ -10,6 +8,7 @@ import (
 type request struct {
 	name     string
 	min, max int    // payload bytes
+	step     int    // between min and max in steps of; 0: 1
 	fdMin    int    // descriptors
 	fdMax    int    //
 	feature  uint64 // protocol feature that must have been acknowledged
@@ -22,9 +21,9 @@ var requests = [maxRequest + 1]request{
 	MsgSetFeatures:         {name: "SET_FEATURES", min: 8, max: 8, handle: (*backend).setFeatures},
 	MsgSetOwner:            {name: "SET_OWNER", handle: (*backend).setOwner},
 	MsgResetOwner:          {name: "RESET_OWNER", handle: (*backend).resetOwner},
-	MsgSetMemTable:         {name: "SET_MEM_TABLE", min: regionsHead, max: regionsHead + maxFDs*regionSize, fdMax: maxFDs, handle: (*backend).setMemTable},
+	MsgSetMemTable:         {name: "SET_MEM_TABLE", min: regionsHead, max: regionsHead + maxFDs*regionSize, step: regionSize, fdMax: maxFDs, handle: (*backend).setMemTable},
 	MsgSetLogBase:          {name: "SET_LOG_BASE", min: 16, max: 16, fdMin: 1, fdMax: 1, feature: ProtocolFLogShmfd, replies: true, handle: (*backend).setLogBase},
-	MsgSetLogFD:            {name: "SET_LOG_FD", max: 8, fdMin: 1, fdMax: 1, handle: (*backend).setLogFD},
+	MsgSetLogFD:            {name: "SET_LOG_FD", max: 8, step: 8, fdMin: 1, fdMax: 1, handle: (*backend).setLogFD},
 	MsgSetVringNum:         {name: "SET_VRING_NUM", min: 8, max: 8, handle: (*backend).setVringNum},
 	MsgSetVringAddr:        {name: "SET_VRING_ADDR", min: vringAddrLen, max: vringAddrLen, handle: (*backend).setVringAddr},
 	MsgSetVringBase:        {name: "SET_VRING_BASE", min: 8, max: 8, handle: (*backend).setVringBase},
@@ -38,7 +37,7 @@ var requests = [maxRequest + 1]request{
 	MsgSetVringEnable:      {name: "SET_VRING_ENABLE", min: 8, max: 8, handle: (*backend).setVringEnable},
 	MsgSendRARP:            {name: "SEND_RARP", min: 8, max: 8, feature: ProtocolFRARP, handle: (*backend).sendRARP},
 	MsgNetSetMTU:           {name: "NET_SET_MTU", min: 8, max: 8, feature: ProtocolFNetMTU, handle: (*backend).netSetMTU},
-	MsgSetBackendReqFD:     {name: "SET_BACKEND_REQ_FD", max: 8, fdMin: 1, fdMax: 1, feature: ProtocolFBackendReq, handle: (*backend).setBackendReqFD},
+	MsgSetBackendReqFD:     {name: "SET_BACKEND_REQ_FD", max: 8, step: 8, fdMin: 1, fdMax: 1, feature: ProtocolFBackendReq, handle: (*backend).setBackendReqFD},
 	MsgGetConfig:           {name: "GET_CONFIG", min: configHead, max: configHead + maxConfig, feature: ProtocolFConfig, replies: true, handle: (*backend).getConfig},
 	MsgSetConfig:           {name: "SET_CONFIG", min: configHead, max: configHead + maxConfig, feature: ProtocolFConfig, handle: (*backend).setConfig},
 	MsgResetDevice:         {name: "RESET_DEVICE", feature: ProtocolFResetDevice, handle: (*backend).resetDevice},
@@ -117,7 +116,7 @@ func (b *backend) dispatch(m *message) error {
 	switch n := len(m.payload); {
 	case len(m.fds) < r.fdMin || len(m.fds) > r.fdMax:
 		return hostile{fmt.Errorf("%d descriptors", len(m.fds))}
-	case n < r.min || n > r.max:
+	case n < r.min || n > r.max || (n-r.min)%max(r.step, 1) != 0:
 		return malformed{fmt.Errorf("payload of %d bytes", n)}
 	case r.feature&^b.protocol != 0:
 		return malformed{fmt.Errorf("needs protocol feature %s", ProtocolFeatureNames(r.feature))}

@@ -95,9 +95,12 @@ func (s RingState) Step(ev Event) (RingState, Action) {
 	case EvEnable, EvDisable:
 		return s.enable(ev == EvEnable)
 	case EvReset:
-		// Num, addresses, kick and enabling are forgotten; the device is told by
-		// its Reset or Disconnected that all rings are disabled.
-		return RingState{}, s.ifRunning(ActStop)
+		// Everything is forgotten.
+		act := s.ifRunning(ActStop)
+		if s.Enabled {
+			act |= ActDisable
+		}
+		return RingState{}, act
 	case EvGetBase:
 		// Stops, and is idempotent. The kick is dropped, as all backends do;
 		// without that the ring would start again at the next message.

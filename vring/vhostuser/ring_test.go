@@ -47,7 +47,7 @@ stopped on na-  | ENABLE 0     -> stopped off na- : disable
 stopped on na-  | mapped       -> stopped on na-
 stopped on na-  | unmapped     -> stopped on na-
 stopped on na-  | break        -> stopped on na-
-stopped on na-  | reset        -> stopped off ---
+stopped on na-  | reset        -> stopped off --- : disable
 waiting off nak | NUM          -> waiting off nak : try
 waiting off nak | ADDR         -> waiting off nak : try
 waiting off nak | ADDR (moved) -> waiting off nak : try
@@ -71,7 +71,7 @@ waiting on nak  | ENABLE 0     -> waiting off nak : disable
 waiting on nak  | mapped       -> running on nak  : start+poke
 waiting on nak  | unmapped     -> waiting on nak
 waiting on nak  | break        -> waiting on nak
-waiting on nak  | reset        -> stopped off ---
+waiting on nak  | reset        -> stopped off --- : disable
 running off nak | NUM          -> stopped off na- : stop
 running off nak | ADDR         -> running off nak : relog
 running off nak | ADDR (moved) -> waiting off nak : stop+try
@@ -95,7 +95,7 @@ running on nak  | ENABLE 0     -> running off nak : disable
 running on nak  | mapped       -> running on nak  : remap+poke
 running on nak  | unmapped     -> waiting on nak  : stop
 running on nak  | break        -> broken on nak   : stop
-running on nak  | reset        -> stopped off --- : stop
+running on nak  | reset        -> stopped off --- : stop+disable
 broken off nak  | NUM          -> stopped off na-
 broken off nak  | ADDR         -> broken off nak
 broken off nak  | ADDR (moved) -> broken off nak
@@ -119,7 +119,7 @@ broken on nak   | ENABLE 0     -> broken off nak  : disable
 broken on nak   | mapped       -> broken on nak
 broken on nak   | unmapped     -> broken on nak
 broken on nak   | break        -> broken on nak
-broken on nak   | reset        -> stopped off ---
+broken on nak   | reset        -> stopped off --- : disable
 `
 
 func TestRingSteps(t *testing.T) {

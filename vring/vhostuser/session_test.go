@@ -129,7 +129,7 @@ func TestSessionsStartAfresh(t *testing.T) {
 	keepsFDs(t, func() {
 		f.Close()
 		b.turn()
-		b.calls("Stop(0)", "Stop(1)", "Disconnected()")
+		b.calls("Stop(0)", "Enable(0, false)", "Stop(1)", "Enable(1, false)", "Disconnected()")
 		st := b.srv.State()
 		if st.Connected || st.Features != 0 || st.ProtocolFeatures != 0 || st.Status != 0 || st.Regions != 0 {
 			t.Errorf("left behind: %+v", st)

@@ -184,6 +184,18 @@ func (b *backend) stop(r *ring) {
 	b.loop.Timers().Stop(r.poll)
 }
 
+// breakAll takes every ring from the device after a fault, without another
+// access to memory that may be gone.
+func (b *backend) breakAll() {
+	for i := range b.rings {
+		r := &b.rings[i]
+		if r.q != nil {
+			r.q.Break(vring.UsedFault)
+			r.noticeBroken()
+		}
+	}
+}
+
 // restartGuest tells the device of a new guest while rings of it may run.
 func (b *backend) restartGuest() {
 	for i := range b.rings {
@@ -193,11 +205,7 @@ func (b *backend) restartGuest() {
 	}
 	b.resetGuest()
 	for i := range b.rings {
-		r := &b.rings[i]
-		if r.state.Enabled {
-			b.dev.Enable(i, true)
-		}
-		if r.q != nil {
+		if r := &b.rings[i]; r.q != nil {
 			b.dev.Start(i, r.q)
 			r.poke()
 		}
@@ -237,164 +245,6 @@ func (r *ring) close() {
 	}
 	r.size, r.addr, r.base, r.prev, r.broken = 0, VringAddr{}, 0, 0, nil
 	r.stats = vring.QueueStats{}
-}
-
-// ringAt returns the ring with the index of a message, which is looked at in
-// full width: narrowing it first has been a hole in other backends.
-func (b *backend) ringAt(index uint64) (*ring, error) {
-	if index >= uint64(len(b.rings)) {
-		return nil, refusef("ring %d of %d", index, len(b.rings))
-	}
-	r := &b.rings[index]
-	r.noticeBroken()
-	return r, nil
-}
-
-func (b *backend) setVringNum(m *message) error {
-	index, num := m.state()
-	r, err := b.ringAt(uint64(index))
-	switch {
-	case err != nil:
-		return err
-	case num == 0 || num > vring.MaxSize || num&(num-1) != 0:
-		return refusef("ring %d: size %d", index, num)
-	case r.state.Phase == Running && r.state.Enabled && num == uint32(r.size):
-		return nil
-	}
-	old := r.size
-	r.size = uint16(num)
-	if err := b.apply(r, EvNum); err != nil {
-		r.size = old
-		return err
-	}
-	return nil
-}
-
-func (b *backend) setVringBase(m *message) error {
-	index, base := m.state()
-	r, err := b.ringAt(uint64(index))
-	switch {
-	case err != nil:
-		return err
-	case base > 0xffff:
-		return refusef("ring %d: base %#x", index, base)
-	}
-	if err := b.apply(r, EvBase); err != nil {
-		return err
-	}
-	r.base = uint16(base)
-	return nil
-}
-
-// getVringBase stops the ring and says how far it came: 0 if it never ran, the
-// same again if it is asked again.
-func (b *backend) getVringBase(m *message) error {
-	index, _ := m.state()
-	r, err := b.ringAt(uint64(index))
-	if err != nil {
-		return hostile{err} // the reply has no way to say no
-	}
-	b.apply(r, EvGetBase)
-	m.reply = order.AppendUint32(m.reply[:0], index)
-	m.reply = order.AppendUint32(m.reply, uint32(r.base))
-	m.replied = true
-	return nil
-}
-
-func (b *backend) setVringEnable(m *message) error {
-	index, on := m.state()
-	r, err := b.ringAt(uint64(index))
-	switch {
-	case err != nil:
-		return err
-	case on > 1:
-		return refusef("ring %d: enable %d", index, on)
-	case on == 1:
-		return b.apply(r, EvEnable)
-	}
-	return b.apply(r, EvDisable)
-}
-
-// eventFD decodes SET_VRING_KICK, CALL and ERR: the ring and the descriptor, -1
-// for none. The descriptor stays the message's until it is taken.
-func (b *backend) eventFD(m *message, d direction) (*ring, int, error) {
-	v := m.u64()
-	if v&^(vringIndexMask|vringNoFD) != 0 {
-		return nil, -1, refusef("ring %#x", v)
-	}
-	r, err := b.ringAt(v & vringIndexMask)
-	switch noFD := v&vringNoFD != 0; {
-	case err != nil:
-		return nil, -1, err
-	case noFD && len(m.fds) == 0:
-		return r, -1, nil
-	case noFD || len(m.fds) == 0:
-		return nil, -1, refusef("ring %d: %d descriptors, invalid-fd flag %v", r.index, len(m.fds), noFD)
-	}
-	if err := prepareEvent(m.fds[0], d); err != nil {
-		return nil, -1, refusef("ring %d: %w", r.index, err)
-	}
-	return r, m.fds[0], nil
-}
-
-func (b *backend) setVringKick(m *message) error {
-	r, fd, err := b.eventFD(m, toRead)
-	if err != nil {
-		return err
-	}
-	var t eventloop.Token
-	if fd >= 0 {
-		if t, err = b.loop.Add(fd, eventloop.In, r, uint32(r.index)); err != nil {
-			return refusef("ring %d: kick: %w", r.index, err)
-		}
-		m.take(0)
-	}
-	r.closeKick()
-	r.kick, r.kickToken = fd, t
-	b.loop.Timers().Stop(r.poll)
-	r.armPoll()
-	return b.apply(r, EvKick)
-}
-
-// setVringCall may come while the ring runs: QEMU masks and unmasks interrupts
-// by exchanging call descriptors. What was signalled into the old one may not
-// have been seen, so the new one is signalled once.
-func (b *backend) setVringCall(m *message) error {
-	r, fd, err := b.eventFD(m, toWrite)
-	if err != nil {
-		return err
-	}
-	if fd >= 0 {
-		m.take(0)
-	}
-	old := r.call
-	r.call = fd
-	if r.q != nil {
-		r.q.SetCall(fd) // signals it
-	}
-	if old >= 0 {
-		unix.Close(old)
-	}
-	return nil
-}
-
-func (b *backend) setVringErr(m *message) error {
-	r, fd, err := b.eventFD(m, toWrite)
-	if err != nil {
-		return err
-	}
-	if fd >= 0 {
-		m.take(0)
-	}
-	old := r.errfd
-	r.errfd = fd
-	if r.q != nil {
-		r.q.SetErr(fd)
-	}
-	if old >= 0 {
-		unix.Close(old)
-	}
-	return nil
 }
 
 func addStats(a, b vring.QueueStats) vring.QueueStats {

@@ -152,12 +152,10 @@ func copySegs(dst, src [][]byte) (n int) {
 
 func (d *FakeDevice) Reset() {
 	d.note("Reset()")
-	clear(d.Enabled)
 }
 
 func (d *FakeDevice) Disconnected() {
 	d.note("Disconnected()")
-	clear(d.Enabled)
 }
 
 func (d *FakeDevice) ReadConfig(b []byte, off int) bool {
