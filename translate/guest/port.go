@@ -22,8 +22,9 @@ type Port struct {
 	Timers *eventloop.Wheel // the loop's time, for Errors; nil: no rate limit
 	Errors Budget           // of ICMP errors to the guest, all rooms together
 
-	id4 uint16 // last IPv4 identification
-	id6 uint32 // last IPv6 fragment identification
+	open bool   // a reservation is
+	id4  uint16 // last IPv4 identification
+	id6  uint32 // last IPv6 fragment identification
 }
 
 // DefaultTTL is the TTL and hop limit of packets that have none of their own.

@@ -14,6 +14,30 @@ func maxPacket(v6 bool) int {
 	return 65535 - wire.IPv4Len
 }
 
+// Reserve is Endpoint.Reserve; it returns nothing while the link is down.
+func (p *Port) Reserve(header, payload, n int) []link.Slot {
+	if !p.Up || p.EP == nil {
+		return nil
+	}
+	slots := p.EP.Reserve(header, payload, n)
+	p.open = len(slots) > 0
+	return slots
+}
+
+// Commit is Endpoint.Commit for slots that Reserve of the Port has returned.
+func (p *Port) Commit(k int) {
+	p.open = false
+	p.EP.Commit(k)
+}
+
+// Abandon gives back a reservation that a fault in guest memory has left open.
+// Whoever recovers from such a fault calls it first.
+func (p *Port) Abandon() {
+	if p.open {
+		p.Commit(0)
+	}
+}
+
 // SendL4 sends one L4 packet whose checksum is complete. It is cut into IP
 // fragments when it is longer than the MTU. It reports false, and nothing is
 // sent, when the guest has no room, the link is down, or the packet is longer
@@ -35,14 +59,14 @@ func (p *Port) SendUDP(src wire.Addr, srcPort uint16, dst wire.Addr, dstPort uin
 // send sends the packet made of head and body.
 func (p *Port) send(src, dst wire.Addr, proto uint8, ttl, tos uint8, head, body []byte) bool {
 	n := len(head) + len(body)
-	if !p.Up || p.EP == nil || n > maxPacket(!dst.Is4()) {
+	if n > maxPacket(!dst.Is4()) {
 		return false
 	}
 	l3 := p.L3Len(!dst.Is4())
 	if l3-wire.EthLen+n > p.MTU() {
 		return p.sendFragments(src, dst, proto, ttl, tos, head, body)
 	}
-	slots := p.EP.Reserve(l3, n, 1)
+	slots := p.Reserve(l3, n, 1)
 	if len(slots) == 0 {
 		return false
 	}
@@ -50,7 +74,7 @@ func (p *Port) send(src, dst wire.Addr, proto uint8, ttl, tos uint8, head, body 
 	p.PutL3(s.Header, src, dst, proto, ttl, tos, n)
 	s.Used = fill(s, head, body)
 	s.Off = link.Offload{}
-	p.EP.Commit(1)
+	p.Commit(1)
 	return true
 }
 
@@ -66,10 +90,10 @@ func (p *Port) sendFragments(src, dst wire.Addr, proto uint8, ttl, tos uint8, he
 	}
 	n := len(head) + len(body)
 	count := (n + step - 1) / step
-	slots := p.EP.Reserve(h, step, count)
+	slots := p.Reserve(h, step, count)
 	if len(slots) < count {
 		if len(slots) > 0 {
-			p.EP.Commit(0)
+			p.Commit(0)
 		}
 		return false
 	}
@@ -84,7 +108,7 @@ func (p *Port) sendFragments(src, dst wire.Addr, proto uint8, ttl, tos uint8, he
 		s.Used = fill(s, a, b)
 		s.Off = link.Offload{}
 	}
-	p.EP.Commit(count)
+	p.Commit(count)
 	return true
 }
 

@@ -366,6 +366,26 @@ func TestGuestFull(t *testing.T) {
 	}
 }
 
+// TestLostMemory: a fault costs the session that was served; those that wait
+// behind it are read.
+func TestLostMemory(t *testing.T) {
+	r := newRig(t, Config{})
+	for id := range uint16(3) {
+		r.ping(remote4, id, 0, 64, 8)
+	}
+	r.ep.Room = 0
+	for _, fd := range r.k.FDs() {
+		r.k.Deliver(fd, hostsocktest.Datagram{Data: make([]byte, 8)})
+	}
+	r.k.Run()
+	r.ep.Room, r.ep.Short = linktest.Unlimited, false
+	r.e.Break(&eventloop.Fault{Cookie: r.e.held.Index})
+	r.k.Run()
+	if n := len(r.pongs()); n != 2 || r.flows.Len() != 2 || r.k.Open() != 2 {
+		t.Errorf("%d replies, %d flows, %d sockets", n, r.flows.Len(), r.k.Open())
+	}
+}
+
 func TestLimitsAndTimeout(t *testing.T) {
 	for _, limit := range []string{"sessions", "descriptors", "table"} {
 		c := Config{MaxFlows: 1000}

@@ -1,6 +1,7 @@
 package icmp
 
 import (
+	"errors"
 	"net/netip"
 
 	"guestwire/translate/flow"
@@ -89,6 +90,35 @@ func (e *Engine) ResetAll() {
 		e.end(i)
 		return true
 	})
+	e.resume()
+}
+
+// Break implements eventloop.Breaker: a call of Ready met memory of the guest
+// that is no longer there. The session that was served ends.
+func (e *Engine) Break(err error) {
+	e.stats.faults++
+	e.d.Port.Abandon()
+	e.resume()
+	var f *eventloop.Fault
+	if errors.As(err, &f) && e.slab.Taken(f.Cookie) {
+		e.end(f.Cookie)
+	}
+}
+
+// resume forgets the message that is held and has the sessions behind it called
+// in the next turn.
+func (e *Engine) resume() {
+	if e.slab.Resolve(e.held) != nil {
+		e.wait(e.held.Index)
+	}
+	e.held = flow.Handle{}
+	for _, h := range e.waiting {
+		if s := e.slab.Resolve(h); s != nil {
+			s.waiting = false
+			e.d.Host.Again(e.d.Flows.At(s.flow).FD)
+		}
+	}
+	e.waiting = e.waiting[:0]
 }
 
 // Expired implements eventloop.Expirer for the sessions.

@@ -1,13 +1,13 @@
 package icmp
 
 type counters struct {
-	requests, answered, replies uint64
-	sessions, evicted           uint64
-	errorsIn, errorsOut         uint64
-	hostErrors, forbidden       uint64
-	dropType, dropPolicy        uint64
-	dropTTL, dropFlows          uint64
-	dropGuestFull, dropReply    uint64
+	requests, answered, replies   uint64
+	sessions, evicted             uint64
+	errorsIn, errorsOut           uint64
+	hostErrors, forbidden, faults uint64
+	dropType, dropPolicy          uint64
+	dropTTL, dropFlows            uint64
+	dropGuestFull, dropReply      uint64
 }
 
 // Each calls f with the name and value of every counter.
@@ -22,6 +22,7 @@ func (e *Engine) Each(f func(name string, value uint64)) {
 	f("errors_out", s.errorsOut)          // of these, told to the guest
 	f("host_errors", s.hostErrors)        // failed host calls
 	f("forbidden", s.forbidden)           // sockets that the host does not allow
+	f("faults", s.faults)                 // calls that met lost guest memory
 	f("drop_type", s.dropType)            // not an echo request
 	f("drop_policy", s.dropPolicy)        // destination not allowed
 	f("drop_ttl", s.dropTTL)              // TTL ran out at the gateway

@@ -89,11 +89,7 @@ func (e *Engine) frames() bool {
 	first := e.conns.Resolve(r.conn[r.i])
 	v6 := !e.d.Flows.At(first.flow).Key.Remote.Is4()
 	n, longest := e.count(v6)
-	if !e.d.Port.Up {
-		return false
-	}
-	h := e.d.Port.L3Len(v6) + wire.UDPLen
-	slots := e.d.Port.EP.Reserve(h, longest, n)
+	slots := e.d.Port.Reserve(e.d.Port.L3Len(v6)+wire.UDPLen, longest, n)
 	if len(slots) == 0 {
 		return false
 	}
@@ -106,7 +102,7 @@ func (e *Engine) frames() bool {
 			e.next()
 		}
 	}
-	e.d.Port.EP.Commit(len(slots))
+	e.d.Port.Commit(len(slots))
 	e.stats.toGuest += uint64(len(slots))
 	return len(slots) == n
 }
@@ -163,20 +159,17 @@ func (e *Engine) frame(s *link.Slot, c *conn, ttl, tos uint8, b []byte, gso int)
 
 // superFrame sends the rest of a message as one USO frame.
 func (e *Engine) superFrame(c *conn) bool {
-	if !e.d.Port.Up {
-		return false
-	}
 	r := &e.rx
 	m := &r.msgs[r.i]
 	size := r.size(r.i)
 	h := e.d.Port.L3Len(!e.d.Flows.At(c.flow).Key.Remote.Is4()) + wire.UDPLen
 	n := min(m.N-r.off, (65535+wire.EthLen-h)/size*size)
-	slots := e.d.Port.EP.Reserve(h, n, 1)
+	slots := e.d.Port.Reserve(h, n, 1)
 	if len(slots) == 0 {
 		return false
 	}
 	e.frame(&slots[0], c, m.TTL, m.TOS, r.bufs[r.i][0][r.off:r.off+n], size)
-	e.d.Port.EP.Commit(1)
+	e.d.Port.Commit(1)
 	e.stats.toGuest += uint64((n + size - 1) / size)
 	if r.off += n; r.off >= m.N {
 		e.next()

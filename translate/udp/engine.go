@@ -1,6 +1,8 @@
 package udp
 
 import (
+	"errors"
+
 	"guestwire/translate/flow"
 	"guestwire/translate/hostsock"
 	"guestwire/translate/wire"
@@ -24,6 +26,8 @@ type Engine struct {
 	rx    incoming
 	wait  waitlist
 	quote [quoteLen]byte
+
+	scarce bool // said that sockets run out
 }
 
 // conn is UDP's part of a flow.
@@ -58,17 +62,34 @@ func New(c Config, d Deps) *Engine {
 // ResetAll ends all flows: the guest has started anew. Served sockets stay.
 func (e *Engine) ResetAll() {
 	e.batch.drop()
-	e.rx.n, e.rx.i = 0, 0
 	e.conns.All(func(i uint32, c *conn) bool {
 		c.first = 0
 		e.end(i)
 		return true
 	})
 	for i := range e.listeners {
-		if l := &e.listeners[i]; l.fd != hostsock.None && i != 0 {
-			l.first, l.final = 0, 0
-			e.d.Host.Again(l.fd) // what it held back is no longer waited for
-		}
+		e.listeners[i].first, e.listeners[i].final = 0, 0
+	}
+	e.resume()
+}
+
+// Break implements eventloop.Breaker: a call of Ready met memory of the guest
+// that is no longer there. The flow that was served is given up; the rest goes
+// on.
+func (e *Engine) Break(err error) {
+	e.stats.faults++
+	e.d.Port.Abandon()
+	clear(e.out.iov)
+	e.out.n, e.out.iov = 0, e.out.iov[:0]
+	e.resume()
+	var f *eventloop.Fault
+	if !errors.As(err, &f) {
+		return
+	}
+	if n := f.Cookie &^ served; n != f.Cookie {
+		e.rewatch(n)
+	} else if e.conns.Taken(f.Cookie) {
+		e.end(f.Cookie)
 	}
 }
 

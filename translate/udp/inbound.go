@@ -47,6 +47,16 @@ func (e *Engine) Serve(fd hostsock.FD, local netip.AddrPort, guestAddr wire.Addr
 	return 0
 }
 
+// rewatch puts a listener that the loop has taken off its hands back on it.
+func (e *Engine) rewatch(n uint32) {
+	if int(n) >= len(e.listeners) || e.listeners[n].fd == hostsock.None {
+		return
+	}
+	if errno := e.d.Host.Watch(e.listeners[n].fd, eventloop.In|eventloop.Edge, e, served|n); errno != 0 {
+		e.stats.hostErrors++
+	}
+}
+
 // Unserve ends the flows of fd and stops watching it; the caller closes it.
 func (e *Engine) Unserve(fd hostsock.FD) {
 	for n := 1; n < len(e.listeners); n++ {

@@ -305,6 +305,8 @@ func TestPressure(t *testing.T) {
 			c.MaxFlows = 10
 		}
 		r := newRig(t, c, link.Caps{})
+		said := 0
+		r.e.d.Log = func(string, ...any) { said++ }
 		if limit == "descriptors" {
 			r.k.MaxFDs = 10
 		}
@@ -322,6 +324,9 @@ func TestPressure(t *testing.T) {
 		k := flow.Key{Guest: guest4, Remote: remote4, GuestPort: 40000, RemotePort: 999, Proto: wire.ProtoUDP}
 		if _, ok := r.flows.Lookup(&k); !ok {
 			t.Errorf("%s: the answered flow went before the unanswered", limit)
+		}
+		if (limit == "descriptors") != (said == 1) {
+			t.Errorf("%s: said it %d times", limit, said)
 		}
 		// All in one batch: what is pending for a flow that is pushed out is sent.
 		var ds []dgram

@@ -178,7 +178,7 @@ func TestKernelServe(t *testing.T) {
 // included.
 func BenchmarkKernelTx(b *testing.B) {
 	for _, size := range []int{64, 1400} {
-		for _, flows := range []int{1, 16} {
+		for _, flows := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("size=%d/flows=%d", size, flows), func(b *testing.B) {
 				r := newKernelRig(b, link.Caps{})
 				var fs []*link.Frame

@@ -142,10 +142,21 @@ func (e *Engine) dial(host netip.AddrPort, port uint16, ttl uint8) (hostsock.FD,
 	o.Bind = netip.AddrPortFrom(bind, port)
 	o.BindLoose, o.ReusePort, o.TTL = true, true, ttl
 	fd, errno := e.d.Host.Dial(hostsock.UDP, host, &o)
+	if scarce(errno) {
+		e.sayScarce(errno)
+	}
 	if scarce(errno) && e.evict() {
 		fd, errno = e.d.Host.Dial(hostsock.UDP, host, &o)
 	}
 	return fd, errno
+}
+
+// sayScarce tells the operator, once, that flows end early for want of sockets.
+func (e *Engine) sayScarce(errno syscall.Errno) {
+	if !e.scarce && e.d.Log != nil {
+		e.d.Log("no more sockets for the guest's UDP flows (%v): the longest idle ones end early; a higher limit of open files (ulimit -n) would allow more", errno)
+	}
+	e.scarce = true
 }
 
 // scarce says whether ending another flow may help.

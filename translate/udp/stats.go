@@ -5,7 +5,7 @@ type counters struct {
 	flows, expired, evicted    uint64
 	fragmented                 uint64
 	errorsIn, errorsOut        uint64
-	hostErrors                 uint64
+	hostErrors, faults         uint64
 	dropPort, dropGSO, dropTTL uint64
 	dropPolicy, dropFlows      uint64
 	dropBusy, dropHost         uint64
@@ -24,6 +24,7 @@ func (e *Engine) Each(f func(name string, value uint64)) {
 	f("errors_in", s.errorsIn)     // entries of error queues
 	f("errors_out", s.errorsOut)   // of these, told to the guest
 	f("host_errors", s.hostErrors) // failed host calls
+	f("faults", s.faults)          // calls that met lost guest memory
 	f("drop_port", s.dropPort)     // port 0, or no address to use
 	f("drop_gso", s.dropGSO)       // USO frame of too many datagrams
 	f("drop_ttl", s.dropTTL)       // TTL ran out at the gateway

@@ -33,6 +33,22 @@ func (e *Engine) compact(q []source) []source {
 	return kept
 }
 
+// resume forgets what was read and not passed on, and has everybody who waited
+// for it called in the next turn.
+func (e *Engine) resume() {
+	e.rx.n, e.rx.i, e.rx.off = 0, 0, 0
+	if e.alive(e.rx.src) {
+		e.d.Host.Again(e.fdOf(e.rx.src))
+	}
+	for _, s := range e.wait.q {
+		if e.alive(s) {
+			*e.waitingFlag(s) = false
+			e.d.Host.Again(e.fdOf(s))
+		}
+	}
+	e.wait.q = e.wait.q[:0]
+}
+
 func (e *Engine) waitingFlag(s source) *bool {
 	if s.cookie&served != 0 {
 		return &e.listeners[s.cookie&^served].waiting
