@@ -106,7 +106,8 @@ func testM1(t *testing.T) {
 			if !b.srv.State().Connected {
 				t.Fatal("closed too early")
 			}
-			b.closed(func() error { b.pass(200 * time.Millisecond); return nil })
+			b.pass(200 * time.Millisecond)
+			b.closed(func() error { return nil })
 		})
 	}
 	t.Run("dripping", func(t *testing.T) {
@@ -540,7 +541,8 @@ func testM16(t *testing.T) {
 	b.echo(v, 2)
 	b.do(func() error { return f.SetLogBase(fd, need, 4096) })
 	// Marks beyond the log: memory added behind it is served, not logged.
-	b.do(func() error { return f.SetFeatures(b.srv.State().Features | VhostFLogAll) })
+	acked := b.srv.State().Features
+	b.do(func() error { return f.SetFeatures(acked | VhostFLogAll) })
 	a := v.addr(0)
 	a.Flags, a.Log = 1, ^uint64(0)-100
 	b.do(func() error { return f.SetVringAddr(a) })
