@@ -8,7 +8,8 @@
 // What it trusts: its callers. It reads nothing that the guest wrote.
 //
 // Limits: SendL4 and SendUDP send packets of up to 65535 bytes, cut into
-// fragments that fit Caps.MTU. They send all fragments or none.
+// fragments that fit Caps.MTU. They send all fragments or none;
+// the Partly variants send what there is room for and go on later.
 //
 // What it deliberately does not do: no flows, no retransmission, no queue. When
 // the guest has no room it says so and the caller decides.

@@ -43,28 +43,23 @@ func (p *Port) Abandon() {
 // sent, when the guest has no room, the link is down, or the packet is longer
 // than IP can carry.
 func (p *Port) SendL4(src, dst wire.Addr, proto uint8, ttl, tos uint8, l4 []byte) bool {
-	return p.send(src, dst, proto, ttl, tos, l4, nil)
+	return p.send(nil, src, dst, proto, ttl, tos, l4, nil)
 }
 
 // SendUDP sends one datagram, fragmented like SendL4.
 func (p *Port) SendUDP(src wire.Addr, srcPort uint16, dst wire.Addr, dstPort uint16, payload []byte, ttl, tos uint8) bool {
-	var h [wire.UDPLen]byte
-	wire.PutUDP(h[:], srcPort, dstPort, len(payload), 0)
-	sum := wire.PseudoHeader(src, dst, wire.ProtoUDP, wire.UDPLen+len(payload))
-	sum = wire.Checksum(sum, h[:])
-	wire.PutChecksum(h[:], wire.UDPCsumOff, wire.FinishUDP(wire.Checksum(sum, payload)))
-	return p.send(src, dst, wire.ProtoUDP, ttl, tos, h[:], payload)
+	return p.SendUDPPartly(nil, src, srcPort, dst, dstPort, payload, ttl, tos)
 }
 
-// send sends the packet made of head and body.
-func (p *Port) send(src, dst wire.Addr, proto uint8, ttl, tos uint8, head, body []byte) bool {
+// send sends the packet made of head and body, all or nothing when st is nil.
+func (p *Port) send(st *Partial, src, dst wire.Addr, proto uint8, ttl, tos uint8, head, body []byte) bool {
 	n := len(head) + len(body)
 	if n > maxPacket(!dst.Is4()) {
 		return false
 	}
 	l3 := p.L3Len(!dst.Is4())
 	if l3-wire.EthLen+n > p.MTU() {
-		return p.sendFragments(src, dst, proto, ttl, tos, head, body)
+		return p.sendFragments(st, src, dst, proto, ttl, tos, head, body)
 	}
 	slots := p.Reserve(l3, n, 1)
 	if len(slots) == 0 {
@@ -76,58 +71,6 @@ func (p *Port) send(src, dst wire.Addr, proto uint8, ttl, tos uint8, head, body 
 	s.Off = link.Offload{}
 	p.Commit(1)
 	return true
-}
-
-// sendFragments sends a packet as IP fragments, all or none of them.
-func (p *Port) sendFragments(src, dst wire.Addr, proto uint8, ttl, tos uint8, head, body []byte) bool {
-	h := p.L3Len(!dst.Is4())
-	if !dst.Is4() {
-		h += wire.IPv6FragLen
-	}
-	step := (p.MTU() + wire.EthLen - h) &^ 7 // every fragment but the last: a multiple of 8
-	if step <= 0 {
-		return false
-	}
-	n := len(head) + len(body)
-	count := (n + step - 1) / step
-	slots := p.Reserve(h, step, count)
-	if len(slots) < count {
-		if len(slots) > 0 {
-			p.Commit(0)
-		}
-		return false
-	}
-	p.id4++
-	p.id6++
-	for i := range slots {
-		off := i * step
-		k := min(step, n-off)
-		s := &slots[i]
-		p.putFragment(s.Header, src, dst, proto, ttl, tos, off, k, off+k < n)
-		a, b := cut(head, body, off, k)
-		s.Used = fill(s, a, b)
-		s.Off = link.Offload{}
-	}
-	p.Commit(count)
-	return true
-}
-
-// putFragment writes the headers of a fragment with n bytes from offset off.
-func (p *Port) putFragment(b []byte, src, dst wire.Addr, proto uint8, ttl, tos uint8, off, n int, more bool) {
-	if dst.Is4() {
-		wire.PutEthernet(b, p.to(), p.OurMAC, wire.EtherIPv4)
-		wire.PutIPv4(b[wire.EthLen:], &wire.IPv4Fields{
-			Src: src, Dst: dst, Proto: proto, TTL: ttl, TOS: tos,
-			ID: p.id4, FragOff: off, MoreFrags: more, PayloadLen: n,
-		})
-		return
-	}
-	wire.PutEthernet(b, p.to(), p.OurMAC, wire.EtherIPv6)
-	wire.PutIPv6(b[wire.EthLen:], &wire.IPv6Fields{
-		Src: src, Dst: dst, NextHeader: wire.ProtoIPv6Fragment, HopLimit: ttl, TrafficClass: tos,
-		PayloadLen: wire.IPv6FragLen + n,
-	})
-	wire.PutIPv6Fragment(b[wire.EthLen+wire.IPv6Len:], proto, off, more, p.id6)
 }
 
 // cut returns the bytes [off, off+n) of a followed by b.

@@ -54,7 +54,7 @@ func (e *Engine) answer(p *wire.Packet, f *link.Frame) {
 	}
 	b := e.buffer()
 	n := wire.ICMPLen + wire.Copy(b[wire.ICMPLen:wire.ICMPLen+p.PayloadLen], f, p.PayloadOff)
-	if !e.reply(b[:n], p.Dst, p.Src, p.SrcPort, p.ICMPSeq, guest.DefaultTTL, p.TOS) {
+	if !e.reply(nil, b[:n], p.Dst, p.Src, p.SrcPort, p.ICMPSeq, guest.DefaultTTL, p.TOS) {
 		e.stats.dropGuestFull++
 		return
 	}
@@ -62,8 +62,8 @@ func (e *Engine) answer(p *wire.Packet, f *link.Frame) {
 }
 
 // reply sends an echo reply to the guest; its payload is already behind the
-// header in b.
-func (e *Engine) reply(b []byte, src, dst wire.Addr, id, seq uint16, ttl, tos uint8) bool {
+// header in b. st is for SendL4Partly.
+func (e *Engine) reply(st *guest.Partial, b []byte, src, dst wire.Addr, id, seq uint16, ttl, tos uint8) bool {
 	typ, proto, sum := uint8(wire.ICMPEchoReply), uint8(wire.ProtoICMP), uint32(0)
 	if !dst.Is4() {
 		typ, proto = wire.ICMPv6EchoReply, wire.ProtoICMPv6
@@ -71,7 +71,7 @@ func (e *Engine) reply(b []byte, src, dst wire.Addr, id, seq uint16, ttl, tos ui
 	}
 	wire.PutICMP(b, typ, 0, uint32(id)<<16|uint32(seq))
 	wire.PutChecksum(b, wire.ICMPCsumOff, wire.Finish(wire.Checksum(sum, b)))
-	return e.d.Port.SendL4(src, dst, proto, ttl, tos, b)
+	return e.d.Port.SendL4Partly(st, src, dst, proto, ttl, tos, b)
 }
 
 // session finds or makes the session of p.

@@ -230,6 +230,17 @@ func TestLongReply(t *testing.T) {
 	if n := len(r.ep.Take()); n != 4 {
 		t.Errorf("%d fragments", n)
 	}
+	// More fragments than the guest has buffers at a time.
+	r.ep.Room = 1
+	r.k.Deliver(fd, hostsocktest.Datagram{Data: d})
+	r.k.Run()
+	for range 3 {
+		r.ep.Post(1)
+		r.e.Writable()
+	}
+	if n := len(r.ep.Take()); n != 4 || r.stat("replies") != 2 {
+		t.Errorf("%d fragments one by one, %d replies", n, r.stat("replies"))
+	}
 }
 
 func TestTraceroute(t *testing.T) {

@@ -59,6 +59,7 @@ type Engine struct {
 	in      [1]hostsock.Message
 	inBuf   [1][]byte
 	held    flow.Handle
+	part    guest.Partial // of the held reply, when it goes in fragments
 	waiting []flow.Handle // sessions that may have more, behind held
 	quote   [quote6]byte
 }
@@ -111,7 +112,7 @@ func (e *Engine) resume() {
 	if e.slab.Resolve(e.held) != nil {
 		e.wait(e.held.Index)
 	}
-	e.held = flow.Handle{}
+	e.held, e.part = flow.Handle{}, guest.Partial{}
 	for _, h := range e.waiting {
 		if s := e.slab.Resolve(h); s != nil {
 			s.waiting = false

@@ -85,7 +85,7 @@ func (e *Engine) deliver(i uint32) bool {
 		ttl = guest.DefaultTTL
 	}
 	seq := binary.BigEndian.Uint16(b[6:])
-	if !e.reply(b, fl.Key.Remote, fl.Key.Guest, fl.Key.GuestPort, seq, ttl, m.TOS) {
+	if !e.reply(&e.part, b, fl.Key.Remote, fl.Key.Guest, fl.Key.GuestPort, seq, ttl, m.TOS) {
 		return false
 	}
 	e.stats.replies++
@@ -114,7 +114,7 @@ func (e *Engine) Writable() {
 		}
 		e.wait(h.Index) // it may have more
 	}
-	e.held = flow.Handle{}
+	e.held, e.part = flow.Handle{}, guest.Partial{}
 	n := 0
 	for n < len(e.waiting) && e.held == (flow.Handle{}) {
 		h := e.waiting[n]

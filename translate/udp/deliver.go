@@ -29,6 +29,7 @@ func (e *Engine) deliver() bool {
 		switch c, sh := e.shape(r.i, r.off); sh {
 		case nobody:
 			e.stats.dropGone++
+			r.part = guest.Partial{}
 			e.next()
 			continue
 		case never:
@@ -177,31 +178,22 @@ func (e *Engine) superFrame(c *conn) bool {
 	return true
 }
 
-// maxTries is how often a datagram may find no room for all its fragments before
-// it is given up: a guest's ring may be shorter than they are many.
-const maxTries = 16
-
-// fragments sends one datagram longer than the guest's MTU.
+// fragments sends one datagram longer than the guest's MTU, in as many goes as
+// the guest's room makes it take.
 func (e *Engine) fragments(c *conn) bool {
 	r := &e.rx
 	m := &r.msgs[r.i]
-	f := e.d.Flows.At(c.flow)
+	k := &e.d.Flows.At(c.flow).Key
 	b := r.bufs[r.i][0][r.off:min(m.N, r.off+r.size(r.i))]
 	ttl := m.TTL
 	if ttl == 0 {
 		ttl = guest.DefaultTTL
 	}
-	k := &f.Key
-	if !e.d.Port.SendUDP(k.Remote, k.RemotePort, k.Guest, k.GuestPort, b, ttl, m.TOS) {
-		if r.tries++; r.tries < maxTries || !e.d.Port.Up {
-			return false
-		}
-		e.stats.dropLong++
-	} else {
-		e.stats.toGuest++
-		e.stats.fragmented++
+	if !e.d.Port.SendUDPPartly(&r.part, k.Remote, k.RemotePort, k.Guest, k.GuestPort, b, ttl, m.TOS) {
+		return false
 	}
-	r.tries = 0
+	e.stats.toGuest++
+	e.stats.fragmented++
 	if r.off += len(b); r.off >= m.N {
 		e.next()
 	}

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"guestwire/translate/flow"
+	"guestwire/translate/guest"
 	"guestwire/translate/hostsock"
 	"guestwire/vring/eventloop"
 )
@@ -23,9 +24,9 @@ type incoming struct {
 	conn [rxMessages]flow.Handle // whose message it is; zero: nobody's
 	src  source                  // the socket they came from
 
-	n, i  int // messages, next one
-	off   int // bytes of it that the guest has
-	tries int // how often it found no room for one that needs many frames
+	n, i int           // messages, next one
+	off  int           // bytes of it that the guest has
+	part guest.Partial // of a datagram that goes in fragments
 }
 
 // source is a socket that is read: a flow's own, or a served one.
@@ -105,7 +106,7 @@ func (e *Engine) read(s source) {
 			e.errorsOf(s)
 			continue
 		}
-		r.n, r.i, r.off, r.tries, r.src = n, 0, 0, 0, s
+		r.n, r.i, r.off, r.part, r.src = n, 0, 0, guest.Partial{}, s
 		e.assign(s)
 		if !e.deliver() || n < rxMessages {
 			return
