@@ -48,6 +48,7 @@ type Device struct {
 	fresh    bool // the next LinkUp meets a guest that has started anew
 	stopped  [queues]stop
 	turn     turn
+	flushing bool
 	link     link.Stats
 	drops    [numDrops]uint64
 	counters Counters
@@ -165,14 +166,14 @@ func (d *Device) Stop(i int) {
 func (d *Device) Reset() {
 	d.fresh = true
 	d.stopped = [queues]stop{}
+	d.rx.enabled, d.tx.enabled = false, false
+	d.settle()
 }
 
 // Disconnected implements vhostuser.Device.
 func (d *Device) Disconnected() {
 	d.Reset()
-	d.rx.enabled, d.tx.enabled = false, false
 	d.mtu = d.cfg.MTU
-	d.settle()
 }
 
 // Kick implements vhostuser.Device.
@@ -216,9 +217,8 @@ func (d *Device) settle() {
 		d.up = false
 		d.h.LinkDown()
 	}
-	if d.tx.q != nil {
-		// Chains may have waited for the ring, or for its being enabled.
-		d.turn.ask(d.loop)
+	if d.up {
+		d.turn.ask(d.loop) // frames may have waited for the link
 	}
 }
 
@@ -227,6 +227,10 @@ func (d *Device) settle() {
 func (d *Device) Break(error) {
 	d.breakRings()
 	d.turn.reopen(d.loop, d)
+	if d.flushing {
+		d.flushing = false
+		d.loop.AfterTurnOf(d, d.Flush) // the fall has cost the old registration
+	}
 	d.settle()
 }
 
@@ -242,10 +246,12 @@ func (d *Device) breakRings() {
 // Flush publishes what was pushed and tells the driver, once per ring. It runs
 // at the end of every turn.
 func (d *Device) Flush() {
+	d.flushing = true
 	if d.rx.q != nil {
 		d.rx.publish()
 	}
 	if d.tx.q != nil {
 		d.tx.q.Publish()
 	}
+	d.flushing = false
 }

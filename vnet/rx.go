@@ -104,17 +104,13 @@ func (d *Device) Reserve(header, payload, n int) (slots []link.Slot) {
 }
 
 // gather pops the chains of one slot, which needs need bytes. When the ring has
-// too few it asks for a kick, puts back what it popped and reports false.
+// too few it puts back what it popped and reports false.
 func (d *Device) gather(s *rxSlot, need int) bool {
 	r := &d.rx
 	s.first, s.n = r.popped, 0
 	for room := 0; room < need; {
 		c := r.next()
-		if !r.q.Pop(c) {
-			if r.q.Broken() == nil && r.q.ArmKick() {
-				r.q.DisarmKick()
-				continue
-			}
+		if !d.popRx(c) {
 			r.q.Rewind(s.n)
 			r.popped = s.first
 			return false
@@ -132,6 +128,28 @@ func (d *Device) gather(s *rxSlot, need int) bool {
 		s.n++
 	}
 	return true
+}
+
+// popRx pops a chain. When there is none it asks for a kick at the next one,
+// before the chains of a slot that stays incomplete are put back: it must be a
+// new one that kicks, or a ring with too few buffers would do so for ever.
+func (d *Device) popRx(c *vring.Chain) bool {
+	r := &d.rx
+	if r.q.Pop(c) {
+		return true
+	}
+	if !r.q.ArmKick() {
+		if r.q.Broken() != nil {
+			d.turn.ask(d.loop) // to take the link down
+		}
+		return false
+	}
+	r.q.DisarmKick()
+	if r.q.Pop(c) {
+		return true
+	}
+	d.rxAgain() // the queue holds all the segments it can, until the next publish
+	return false
 }
 
 // next returns the place for the next chain.

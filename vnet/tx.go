@@ -94,6 +94,7 @@ func (d *Device) txEmpty() bool {
 	t.soon = false
 	if t.q.ArmKick() {
 		t.q.DisarmKick()
+		t.q.Publish() // it may be what has been pushed that keeps more from being popped
 		return true
 	}
 	return false
