@@ -11,6 +11,7 @@ import (
 	"guestwire/test/harness/guest"
 	"guestwire/test/harness/lab"
 	"guestwire/test/harness/netns"
+	"guestwire/test/harness/traffic"
 )
 
 // quick shows that the network works: a lease has been taken, and bytes go both ways over both families.
@@ -183,6 +184,42 @@ func TestTestPMD(t *testing.T) {
 				}
 				if e.d.Exited() {
 					t.Fatal("the daemon left with testpmd")
+				}
+			}
+		})
+	}
+}
+
+// In its 5tswap mode testpmd sends back what it gets with both ends exchanged: an echo server of one process, reached through the forward. The burst that it
+// sends first tells the daemon its hardware address.
+func TestTestPMDEcho(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		device []string
+	}{
+		{"plain", []string{"mrg_rxbuf=0", "in_order=0"}},
+		{"mergeable in order", []string{"mrg_rxbuf=1", "in_order=1"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := newEnv(t, setup{noGuest: true})
+			p, err := shared.lab.StartTestPMD(lab.TestPMDConfig{Socket: e.d.Config.Socket, Device: append([]string{"mac=" + guest.MAC}, row.device...), Forward: "5tswap",
+				Args: []string{"--tx-first", "--tx-ip=10.0.2.15," + netns.ServiceV4, "--tx-udp=1234,9", "--eth-peer=0,52:55:0a:00:02:02"},
+				Log:  filepath.Join(e.dir, "testpmd.log")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Kill()
+			if err := p.WaitOutput("Port statistics", 20*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			u, err := e.w.Peer.Dial("udp", fmt.Sprintf("%s:%d", netns.HostV4, forwardPort))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer u.Close()
+			for i := range 20 {
+				if err := traffic.EchoSizes(u, []int{1 + i, 500 + i, 1472 - i}); err != nil {
+					t.Fatalf("round %d: %v\n%s", i, err, p.Tail(12))
 				}
 			}
 		})
