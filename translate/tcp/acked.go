@@ -18,7 +18,7 @@ func (e *Engine) acknowledged(c *conn, p *wire.Packet) {
 		e.touch(c).acked = true
 	case wnd == c.wnd && t.NSACK == 0 && (c.una == c.max || p.PayloadLen > 0):
 		return // nothing in flight, nothing new: most of what an uploading guest sends
-	case t.Ack == c.una && wnd == c.wnd && t.Flags&wire.FIN == 0:
+	case t.Ack == c.una && wnd == c.wnd && p.PayloadLen == 0 && t.Flags&wire.FIN == 0: // RFC 5681 2
 		c.dups = min(c.dups+1, 250)
 		e.touch(c).acked = true
 	}

@@ -44,6 +44,7 @@ type Engine struct {
 	outBufs flow.Slab[seqBuf]
 	boards  flow.Slab[board]
 
+	reserved   bool // a reservation is open
 	full       bool // the last reservation found no room
 	choked     bool // a connection waits for chunks
 	synTokens  bucket
@@ -133,6 +134,9 @@ func (e *Engine) Expired(cookie uint32) { e.expired(cookie) }
 // Break ends the connection whose event made the loop's call fail, a fault in
 // guest memory most likely (eventloop.Breaker).
 func (e *Engine) Break(err error) {
+	if e.reserved {
+		e.commit(0)
+	}
 	var f *eventloop.Fault
 	if !errors.As(err, &f) || !e.conns.Taken(f.Cookie) {
 		return
@@ -148,4 +152,5 @@ func (e *Engine) ResetAll() {
 		return true
 	})
 	e.batch, e.segs, e.runs, e.pending = e.batch[:0], e.segs[:0], e.runs[:0], 0
+	e.reserved, e.choked = false, false
 }

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"guestwire/translate/hostsock"
 	"guestwire/translate/wire"
 	"guestwire/vnet/link"
 )
@@ -240,15 +241,28 @@ func (e *Engine) payload(c *conn, p *wire.Packet, f *link.Frame) {
 		return
 	}
 	e.stats.Accepted++
-	if n > 0 {
-		e.gather(c, f, off, n)
-		e.flush(c)
-		e.joined(c)
-	}
+	e.inOrder(c, f, s, off, n)
 	if c.state != Closed && (fin && c.rcvNxt == s.Add(n) || c.has(fFinAhead) && c.rcvNxt == c.finAt) {
 		c.rcvNxt++
 		c.set(fFinIn)
 		e.event(c, GuestFin)
+	}
+}
+
+// inOrder takes payload that begins at rcvNxt, except where the out-of-order
+// queue has the bytes already.
+func (e *Engine) inOrder(c *conn, f *link.Frame, s wire.Seq, off, n int) {
+	end := s.Add(n)
+	for s.Less(end) && c.fd != hostsock.None {
+		k := int(end.Diff(s))
+		if q, ok := e.queued(c); ok {
+			k = min(k, int(q.Diff(s)))
+		}
+		e.gather(c, f, off, k)
+		e.flush(c)
+		e.joined(c)
+		d := int(c.rcvNxt.Diff(s))
+		s, off = s.Add(d), off+d
 	}
 }
 

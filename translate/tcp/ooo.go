@@ -135,6 +135,14 @@ func (e *Engine) joined(c *conn) {
 	}
 }
 
+// queued is where the first range of the out-of-order queue begins.
+func (e *Engine) queued(c *conn) (wire.Seq, bool) {
+	if !e.gaps(c) {
+		return 0, false
+	}
+	return e.inBufs.At(c.inBuf).ranges[0].from, true
+}
+
 // gaps says whether the out-of-order queue holds anything.
 func (e *Engine) gaps(c *conn) bool { return c.inBuf != 0 && e.inBufs.At(c.inBuf).n > 0 }
 

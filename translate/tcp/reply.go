@@ -20,7 +20,15 @@ func (e *Engine) reserve(header, payload, n int) []link.Slot {
 		e.full = true
 		e.stats.NoRoom++
 	}
+	e.reserved = len(s) > 0
 	return s
+}
+
+// commit sends the first n frames of the open reservation.
+func (e *Engine) commit(n int) {
+	e.reserved = false
+	e.port.EP.Commit(n)
+	e.stats.SegmentsOut += uint64(n)
 }
 
 // control sends n equal segments without payload; it reports false when the
@@ -39,8 +47,7 @@ func (e *Engine) control(k *flow.Key, f *wire.TCPFields, n int) bool {
 		sum := wire.Checksum(wire.PseudoHeader(k.Remote, k.Guest, wire.ProtoTCP, l4), b[:l4])
 		wire.PutChecksum(b, wire.TCPCsumOff, wire.Finish(sum))
 	}
-	e.port.EP.Commit(len(slots))
-	e.stats.SegmentsOut += uint64(len(slots))
+	e.commit(len(slots))
 	return true
 }
 

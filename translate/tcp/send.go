@@ -3,6 +3,7 @@ package tcp
 import (
 	"syscall"
 
+	"guestwire/translate/hostsock"
 	"guestwire/translate/wire"
 	"guestwire/vnet/link"
 )
@@ -118,6 +119,11 @@ func (e *Engine) flush(c *conn) {
 // write gives bytes of the guest, the next in order, to the kernel, behind
 // those that are staged. It reports false when the connection has failed.
 func (e *Engine) write(c *conn, iov [][]byte) bool {
+	if c.staged > 0 {
+		if e.drain(c); c.fd == hostsock.None {
+			return false
+		}
+	}
 	total := length(iov)
 	n := 0
 	if c.staged == 0 && !c.has(fHostFull) {
@@ -173,7 +179,7 @@ func (e *Engine) blocked(c *conn) {
 func (e *Engine) drain(c *conn) {
 	for c.staged > 0 && !c.has(fHostFull) {
 		b := &e.inBufs.At(c.inBuf).seqBuf
-		iov := b.view(&e.pool, e.iov[:0], c.wrNxt, int(c.staged))
+		iov := b.view(&e.pool, e.rooms[:0], c.wrNxt, int(c.staged))
 		n, errno := e.host.Writev(c.fd, iov, false)
 		if errno != 0 {
 			if errno != syscall.EAGAIN {

@@ -43,17 +43,17 @@ func (e *Engine) fetchKept(c *conn, s wire.Seq, iov [][]byte, n int) (got int, d
 	}
 	b := e.outBufs.At(c.outBuf)
 	if s == c.known {
-		if got, drained, errno = e.readInto(c, b, n); got == 0 {
+		var read int
+		if read, drained, errno = e.readInto(c, b, n); read == 0 {
 			return 0, drained, errno
 		}
 	}
 	n = min(n, int(c.known.Diff(s)))
-	for len(iov) > 0 && n > 0 {
-		m := b.at(&e.pool, s)
-		k := copy(iov[0], m[:min(len(m), n)])
-		s, n, got = s.Add(k), n-k, got+k
-		if iov[0] = iov[0][k:]; len(iov[0]) == 0 {
-			iov = iov[1:]
+	for _, dst := range iov {
+		for len(dst) > 0 && got < n {
+			m := b.at(&e.pool, s)
+			k := copy(dst, m[:min(len(m), n-got)])
+			dst, s, got = dst[k:], s.Add(k), got+k
 		}
 	}
 	return got, drained, 0
