@@ -105,10 +105,15 @@ func (d *FakeDevice) Kick(i int) {
 }
 
 func (d *FakeDevice) echo(i int) {
-	tx, rx := d.Running[i], d.Running[i-1]
-	if tx == nil {
-		return
+	for d.Running[i] != nil && d.echoBatch(i) {
 	}
+}
+
+// echoBatch serves what is there and asks for kicks. It reports false when it has
+// to wait for one.
+func (d *FakeDevice) echoBatch(i int) bool {
+	tx, rx := d.Running[i], d.Running[i-1]
+	waiting := tx // for chains of this ring
 	for tx.Pop(&d.tx) {
 		if !d.Enabled[i] {
 			d.Lost++
@@ -117,6 +122,7 @@ func (d *FakeDevice) echo(i int) {
 		}
 		if rx == nil || !d.Enabled[i-1] || !rx.Pop(&d.rx) {
 			tx.Rewind(1)
+			waiting = rx
 			break
 		}
 		rx.Push(d.rx.Head, uint32(copySegs(d.rx.Writable, d.tx.Readable)))
@@ -125,10 +131,10 @@ func (d *FakeDevice) echo(i int) {
 	}
 	if rx != nil {
 		rx.Publish()
-		rx.ArmKick()
 	}
 	tx.Publish()
-	tx.ArmKick()
+	// Without receive buffers, or a place to deliver, only a kick there helps.
+	return waiting != nil && waiting.ArmKick() && (waiting == tx || d.Enabled[i-1])
 }
 
 // copySegs copies src into dst and returns how many bytes fit.
