@@ -166,7 +166,6 @@ func (d *Device) Stop(i int) {
 func (d *Device) Reset() {
 	d.fresh = true
 	d.stopped = [queues]stop{}
-	d.rx.enabled, d.tx.enabled = false, false
 	d.settle()
 }
 
