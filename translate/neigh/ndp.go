@@ -116,6 +116,8 @@ func (n *Neighbour) neighSolicit(p *wire.Packet, target wire.Addr) {
 	}
 	if !dad {
 		n.learn(p.Src, p.EthSrc)
+	} else if !n.isOurs(target) {
+		n.learn(target, p.EthSrc) // a guest that only serves says no more than this
 	}
 	if !n.answersNDP(target, p.Src, dad) {
 		n.drop(DropOther)
