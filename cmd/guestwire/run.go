@@ -27,7 +27,8 @@ func runCommand() *cli.Command {
 			"added where they are missing, nothing of yours is changed. The exit code is QEMU's.\n\n" +
 			"   guestwire run -t 2222:22 -- qemu-system-x86_64 -m 1G -nographic disk.img\n\n" +
 			"To place the device yourself (MAC address, bus), refer to our netdev:\n\n" +
-			"   guestwire run -- qemu-system-x86_64 ... -device virtio-net-pci,netdev=guestwire,mac=52:54:00:12:34:56",
+			"   guestwire run -- qemu-system-x86_64 ... -device virtio-net-pci,netdev=guestwire,mac=52:54:00:12:34:56\n\n" +
+			"Signals: TERM and HUP go to QEMU, USR1 prints statistics.",
 		Flags: append(netFlags(), &cli.BoolFlag{Name: "dry-run", Usage: "print the completed command line and exit"}),
 		Action: func(c *cli.Context) error {
 			log, err := logx.New(os.Stderr, c.String("log-level"))
@@ -100,7 +101,7 @@ func runConnected(command []string, cfg *config.Net, log *slog.Logger) error {
 
 	vm := exec.Command(command[0], command[1:]...)
 	vm.Stdin, vm.Stdout, vm.Stderr = os.Stdin, os.Stdout, os.Stderr
-	stop := passSignals(vm)
+	stop := passSignals(vm, w)
 	defer stop()
 	if err := vm.Start(); err != nil {
 		w.Stop()
@@ -120,13 +121,17 @@ func runConnected(command []string, cfg *config.Net, log *slog.Logger) error {
 }
 
 // passSignals hands TERM and HUP on to the VM. INT reaches it from the terminal
-// by itself; here it is only kept from ending us before the VM.
-func passSignals(vm *exec.Cmd) (stop func()) {
+// by itself; here it is only kept from ending us before the VM. USR1 prints
+// statistics.
+func passSignals(vm *exec.Cmd, w *worker.Worker) (stop func()) {
 	sig := make(chan os.Signal, 4)
-	signal.Notify(sig, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+	signal.Notify(sig, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGUSR1)
 	go func() {
 		for s := range sig {
-			if s != syscall.SIGINT && vm.Process != nil {
+			switch {
+			case s == syscall.SIGUSR1:
+				w.PrintStats(os.Stderr)
+			case s != syscall.SIGINT && vm.Process != nil:
 				_ = vm.Process.Signal(s)
 			}
 		}
