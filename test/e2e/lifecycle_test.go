@@ -212,6 +212,7 @@ func TestTestPMDEcho(t *testing.T) {
 			if err := p.WaitOutput("Port statistics", 20*time.Second); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(500 * time.Millisecond) // the burst is on its way
 			u, err := e.w.Peer.Dial("udp", fmt.Sprintf("%s:%d", netns.HostV4, forwardPort))
 			if err != nil {
 				t.Fatal(err)
