@@ -193,7 +193,7 @@ func (t *Translator) LinkUp(ep link.Endpoint, fresh bool) {
 	}
 	t.port.EP, t.port.Caps, t.port.Up = ep, ep.Caps(), true
 	t.neigh.LinkUp()
-	t.Writable()
+	t.resume()
 }
 
 // LinkDown implements link.Handler.
@@ -204,6 +204,12 @@ func (t *Translator) LinkDown() {
 
 // Writable implements link.Handler: TCP first, since its peers wait.
 func (t *Translator) Writable() {
+	t.neigh.Writable()
+	t.resume()
+}
+
+// resume lets the engines go on towards the guest.
+func (t *Translator) resume() {
 	t.tcp.Writable()
 	t.udp.Writable()
 	t.icmp.Writable()

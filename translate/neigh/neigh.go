@@ -78,8 +78,9 @@ type Neighbour struct {
 	stats  Stats
 
 	advert, probe eventloop.TimerID
-	adverts       int // unsolicited router advertisements since link up
-	probes        int // rounds of probes since link up
+	adverts       int  // unsolicited router advertisements since link up
+	probes        int  // rounds of probes since link up
+	starved       bool // the last messages found no room
 
 	msg [maxMessage]byte // the message at hand, copied from the guest
 	out [maxFrame]byte   // the frame being built
@@ -130,6 +131,18 @@ func (n *Neighbour) LinkUp() {
 	n.adverts, n.probes = 0, 0
 	n.Expired(timerAdvert)
 	n.Expired(timerProbe)
+}
+
+// Writable is called when the guest has posted buffers. A driver has none when
+// the link comes up, before its interface does: what found no room then is said
+// again now.
+func (n *Neighbour) Writable() {
+	if n.starved && n.port.Up {
+		n.starved = false
+		if n.adverts <= 1 {
+			n.LinkUp()
+		}
+	}
 }
 
 // LinkDown stops the timers.
@@ -220,6 +233,7 @@ func (n *Neighbour) send(k int) bool {
 	head := min(k, link.MaxHeader)
 	if !n.port.Up || !link.Send(n.port.EP, n.out[:head], n.out[head:k], link.Offload{}) {
 		n.drop(DropNoRoom)
+		n.starved = true
 		return false
 	}
 	return true

@@ -262,3 +262,28 @@ func TestEach(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestLinkUpWithoutBuffers: a Linux driver says that it is there before its
+// interface is up and posts buffers only then.
+func TestLinkUpWithoutBuffers(t *testing.T) {
+	r := newBench(t, nil)
+	r.ep.Take()
+	r.ep.Room = 0
+	r.n.LinkUp()
+	r.ep.Room = 1000
+	r.n.Writable()
+	var adverts int
+	for _, f := range r.ep.Take() {
+		p := gopacket.NewPacket(f.Data, layers.LayerTypeEthernet, gopacket.Default)
+		if l, ok := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6); ok && l.TypeCode.Type() == layers.ICMPv6TypeRouterAdvertisement {
+			adverts++
+		}
+	}
+	if adverts != 1 {
+		t.Errorf("%d router advertisements once there is room, want 1", adverts)
+	}
+	r.n.Writable()
+	if more := r.ep.Take(); len(more) != 0 {
+		t.Errorf("%d frames more for nothing", len(more))
+	}
+}
