@@ -105,6 +105,10 @@ func (c *conn) has(f flags) bool { return c.flags&f != 0 }
 func (c *conn) set(f flags)      { c.flags |= f }
 func (c *conn) clear(f flags)    { c.flags &^= f }
 
+// hosted says whether the connection exists and has a host socket: any call
+// that writes or reads may have ended it.
+func (c *conn) hosted() bool { return c.state != Closed && c.fd != hostsock.None }
+
 // inFlight is how much of what was sent the guest has not ACKed.
 func (c *conn) inFlight() int { return int(c.max.Diff(c.una)) }
 

@@ -1,9 +1,9 @@
 package tcp
 
 import (
-	"guestwire/translate/hostsock"
 	"guestwire/translate/wire"
 	"guestwire/vnet/link"
+	"guestwire/vring/eventloop"
 )
 
 func (e *Engine) input(p *wire.Packet, f *link.Frame) {
@@ -203,7 +203,10 @@ func (e *Engine) unacceptable(c *conn, p *wire.Packet) {
 			e.acknowledged(c, p)
 		}
 	}
-	if t.Seq == c.rcvNxt-1 && p.PayloadLen <= 1 && c.state != TimeWait {
+	switch {
+	case c.state == TimeWait: // the guest's FIN once more: it has not seen our ACK
+		c.idleAt = e.now() + eventloop.Time(lingerTime)
+	case t.Seq == c.rcvNxt-1 && p.PayloadLen <= 1:
 		e.keepHost(c)
 	}
 }
@@ -253,13 +256,15 @@ func (e *Engine) payload(c *conn, p *wire.Packet, f *link.Frame) {
 // queue has the bytes already.
 func (e *Engine) inOrder(c *conn, f *link.Frame, s wire.Seq, off, n int) {
 	end := s.Add(n)
-	for s.Less(end) && c.fd != hostsock.None {
+	for s.Less(end) {
 		k := int(end.Diff(s))
 		if q, ok := e.queued(c); ok {
 			k = min(k, int(q.Diff(s)))
 		}
 		e.gather(c, f, off, k)
-		e.flush(c)
+		if e.flush(c); !c.hosted() {
+			return // the host socket has failed
+		}
 		e.joined(c)
 		d := int(c.rcvNxt.Diff(s))
 		s, off = s.Add(d), off+d

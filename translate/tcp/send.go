@@ -3,7 +3,6 @@ package tcp
 import (
 	"syscall"
 
-	"guestwire/translate/hostsock"
 	"guestwire/translate/wire"
 	"guestwire/vnet/link"
 )
@@ -120,7 +119,7 @@ func (e *Engine) flush(c *conn) {
 // those that are staged. It reports false when the connection has failed.
 func (e *Engine) write(c *conn, iov [][]byte) bool {
 	if c.staged > 0 {
-		if e.drain(c); c.fd == hostsock.None {
+		if e.drain(c); !c.hosted() {
 			return false
 		}
 	}

@@ -177,7 +177,7 @@ func (e *Engine) keepalive(c *conn) {
 
 // keepHost has the kernel watch over the other end as well.
 func (e *Engine) keepHost(c *conn) {
-	if !c.has(fKeepHost) && c.fd >= 0 {
+	if !c.has(fKeepHost) && c.hosted() {
 		c.set(fKeepHost)
 		_ = e.host.SetKeepalive(c.fd) // at worst a dead target is noticed later
 	}
