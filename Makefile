@@ -2,6 +2,7 @@
 GO          ?= go
 FUZZTIME    ?= 20s
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION     ?= $(shell git describe --always --dirty 2>/dev/null || echo unreleased)
 export CGO_ENABLED = 0
 
 # Packages whose tests need nothing but Go; the rest are hostile inputs, kernel behaviour, real guests and benchmarks.
@@ -12,7 +13,7 @@ UNIT = $(shell $(GO) list ./... | grep -vE '/test/(e2e|hostile|platform|perf)(/|
 all: build
 
 build:
-	$(GO) build -trimpath -o bin/guestwire ./cmd/guestwire
+	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/guestwire ./cmd/guestwire
 
 # What the tests with real guests need: Debian packages, and guests in ~/.cache/guestwire.
 prepare:
@@ -40,7 +41,7 @@ test-e2e:
 # guestwire against passt in the same guests, then the daemon alone at its limit. Prints Markdown.
 bench:
 	$(GO) run ./test/perf $(BENCHFLAGS)
-	$(GO) run ./test/perf/saturate
+	$(GO) test ./test/perf/saturate -run '^$$' -bench . -benchtime 3s -count 3
 
 # Every fuzz target of the tree, one after another.
 fuzz:
