@@ -1,27 +1,33 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 )
 
-// docCommand prints the man page and the completion scripts, so that packages
-// need nothing beside the binary.
+// docCommand prints the man page, the completion scripts and the vhost-user
+// descriptor, so that packages need nothing beside the binary.
 func docCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "doc",
-		Usage:     "print the man page or a shell completion script",
-		ArgsUsage: "man | bash | zsh | fish",
+		Usage:     "print the man page, a shell completion script, or the vhost-user descriptor",
+		ArgsUsage: "man | bash | zsh | fish | descriptor",
 		Description: "   guestwire doc man  > guestwire.1\n" +
-			"   source <(guestwire doc bash)",
+			"   source <(guestwire doc bash)\n" +
+			"   guestwire doc descriptor > /usr/share/qemu/vhost-user/50-guestwire-net.json\n\n" +
+			"The descriptor tells management software (QEMU's docs/interop/vhost-user.json) of a backend named\n" +
+			"guestwire-net: make that a link to guestwire, and the binary is `guestwire net` under this name.",
 		OnUsageError: usageError,
 		Action: func(c *cli.Context) error {
 			out, err := document(c.App, c.Args().First())
 			if err != nil {
 				return cli.Exit(err.Error(), 2)
 			}
-			fmt.Print(out)
+			fmt.Fprint(c.App.Writer, out)
 			return nil
 		},
 	}
@@ -30,15 +36,32 @@ func docCommand() *cli.Command {
 func document(app *cli.App, kind string) (string, error) {
 	switch kind {
 	case "man":
-		return app.ToMan()
+		return app.ToManWithSection(1)
 	case "bash":
 		return bashCompletion, nil
 	case "zsh":
 		return zshCompletion, nil
 	case "fish":
 		return app.ToFishCompletion()
+	case "descriptor":
+		return descriptor()
 	}
-	return "", fmt.Errorf("doc %q: choose man, bash, zsh or fish", kind)
+	return "", fmt.Errorf("doc %q: choose man, bash, zsh, fish or descriptor", kind)
+}
+
+// descriptor is the JSON file by which management software finds the backend.
+// It names guestwire-net beside this binary: a descriptor has no arguments.
+func descriptor() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("where this binary lies cannot be found out: %w", err)
+	}
+	b, err := json.MarshalIndent(map[string]any{
+		"description": "guestwire: user-mode network for virtual machines",
+		"type":        "net",
+		"binary":      filepath.Join(filepath.Dir(self), "guestwire-net"),
+	}, "", "  ")
+	return string(b) + "\n", err
 }
 
 // The binary lists what fits by itself (--generate-bash-completion); the shells

@@ -45,6 +45,12 @@ func newApp() *cli.App {
 		HideHelpCommand:           true,
 		ExitErrHandler:            func(*cli.Context, error) {}, // main prints and exits
 		OnUsageError:              usageError,
+		Action: func(c *cli.Context) error {
+			if c.NArg() > 0 {
+				return cli.Exit(fmt.Sprintf("no command %q: choose net, run, check or doc (see guestwire --help)", c.Args().First()), 2)
+			}
+			return cli.ShowAppHelp(c)
+		},
 	}
 }
 

@@ -32,7 +32,7 @@ func netCommand() *cli.Command {
 
 func netAction(c *cli.Context) error {
 	if c.Bool("print-capabilities") {
-		fmt.Println(`{"type":"net","features":[]}`)
+		fmt.Fprintln(c.App.Writer, `{"type":"net","features":[]}`)
 		return nil
 	}
 	if c.NArg() > 0 {
