@@ -110,6 +110,9 @@ func (w *Worker) Close() {
 		w.translator.Close()
 	}
 	w.capture.close()
+	if w.host != nil {
+		w.host.CloseAll()
+	}
 	if w.loop != nil {
 		w.loop.Close()
 	}
