@@ -66,7 +66,7 @@ func (d *demo) names() error {
 }
 
 func (d *demo) ipv6() error {
-	wait := "for i in $(seq 50); do ip -6 addr show dev eth0 | grep -q tentative || ip -6 addr show dev eth0 scope global | grep -q inet6 && break; sleep 0.2; done"
+	wait := "for i in $(seq 50); do ip -6 addr show dev eth0 scope global | grep inet6 | grep -qv tentative && break; sleep 0.2; done"
 	if _, err := d.g.Check(wait); err != nil {
 		return err
 	}
