@@ -51,16 +51,16 @@ func netAction(c *cli.Context) error {
 		return err
 	}
 	defer w.Close()
+	sig := make(chan os.Signal, 4)
+	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1) // before anybody reads that we are ready
 	fmt.Fprintf(os.Stderr, "guestwire net: ready on %s (%s)%s\n", w.Where(), cfg.Transport, w.Forwards())
-	go control(w)
+	go control(w, sig)
 	return w.Run()
 }
 
 // control turns signals into calls of the worker: the one goroutine beside the
 // loop that a running `guestwire net` needs.
-func control(w *worker.Worker) {
-	sig := make(chan os.Signal, 4)
-	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1)
+func control(w *worker.Worker, sig <-chan os.Signal) {
 	for s := range sig {
 		if s == syscall.SIGUSR1 {
 			w.PrintStats(os.Stderr)
