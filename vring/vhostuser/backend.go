@@ -254,7 +254,6 @@ func (b *backend) getConfig(m *message) error {
 		return nil
 	}
 	r := append(m.reply, m.payload...)
-	clear(r[configHead:])
 	if b.dev.ReadConfig(r[configHead:configHead+len(data)], off) {
 		m.reply = r
 	}

@@ -25,6 +25,7 @@ func testM11(t *testing.T) {
 	})
 	t.Run("an unsealable file breaks the rings, not the process", func(t *testing.T) {
 		b := newBench(t)
+		b.panics = 1
 		f, v := b.runningOnFile(t)
 		v.echo(t)
 		v.truncate(t)
@@ -71,6 +72,7 @@ func testM11(t *testing.T) {
 	})
 	t.Run("a hole under a ring that starts closes the session", func(t *testing.T) {
 		b := newBench(t)
+		b.panics = 1
 		f, w := b.runningOnFile(t)
 		b.do(func() error { _, err := f.GetVringBase(0); return err })
 		w.truncate(t)
@@ -152,6 +154,7 @@ func (w *fileVM) echo(t *testing.T) {
 // A device that panics breaks; everything else goes on.
 func TestDevicePanics(t *testing.T) {
 	b := newBench(t)
+	b.panics = 1
 	f, v := b.running()
 	b.dev.OnKick = func(int, *vring.DeviceQueue) { panic("bug in the device") }
 	kick(v, 1)

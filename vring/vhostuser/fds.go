@@ -102,8 +102,8 @@ func prepareEvent(fd int, d direction) error {
 	if err != nil {
 		return err
 	}
-	if acc := fl & unix.O_ACCMODE; d == toRead && acc == unix.O_WRONLY || d == toWrite && acc == unix.O_RDONLY {
-		return errors.New("open in the wrong direction")
+	if d == toWrite && fl&unix.O_ACCMODE == unix.O_RDONLY {
+		return errors.New("open for reading only")
 	}
 	if fl&unix.O_NONBLOCK == 0 {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, fl|unix.O_NONBLOCK); err != nil {
@@ -111,8 +111,8 @@ func prepareEvent(fd int, d direction) error {
 		}
 	}
 	if d == toRead {
-		// Whatever is not an event counter (an epoll, say) fails here, not later
-		// in every turn.
+		// Whatever is not an event counter (an epoll, the wrong end of a pipe)
+		// fails here, not later in every turn.
 		if err := drainEvent(fd); err != nil {
 			return fmt.Errorf("not an event descriptor: %w", err)
 		}

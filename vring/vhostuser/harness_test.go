@@ -31,6 +31,8 @@ type bench struct {
 	path  string
 	f     *Frontend
 	log   []string
+
+	panics uint64 // that the test wants
 }
 
 func newBench(tb testing.TB, change ...func(*ServerConfig)) *bench {
@@ -50,7 +52,12 @@ func newBench(tb testing.TB, change ...func(*ServerConfig)) *bench {
 	if b.srv, err = NewServer(b.loop, b.dev, c); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(b.srv.Close)
+	tb.Cleanup(func() {
+		b.srv.Close()
+		if n := b.loop.Stats().Panics; n != b.panics {
+			tb.Errorf("%d panics and faults, want %d\nlog: %s", n, b.panics, strings.Join(b.log, "\n"))
+		}
+	})
 	return b
 }
 

@@ -182,11 +182,16 @@ func testLogging(t *testing.T) {
 	if b.srv.State().Logging {
 		t.Errorf("still logging")
 	}
+	f.Close()
+	b.turn()
+	if n := countMappings(t, "dirty-log"); n != 2 {
+		t.Errorf("logs are mapped %d times, want twice, by the test", n)
+	}
 }
 
 func newLog(t *testing.T, size uint64) (fd int, bits []byte) {
 	t.Helper()
-	fd, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := unix.MemfdCreate("dirty-log", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
 	}

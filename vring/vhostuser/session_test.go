@@ -2,7 +2,12 @@ package vhostuser_test
 
 import (
 	"bytes"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	. "guestwire/vring/vhostuser"
 
@@ -141,4 +146,31 @@ func TestSessionsStartAfresh(t *testing.T) {
 		}
 		b.start(v) // the same descriptors as the session before
 	})
+}
+
+// Nothing that a frontend sends is inherited by a program that we start.
+func TestCloseOnExec(t *testing.T) {
+	b := newBench(t)
+	f, _ := b.running()
+	b.do(func() error { return f.SetBackendReqFD() })
+	kinds, err := os.ReadDir("/proc/self/fdinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		p, err := os.ReadFile("/proc/self/fdinfo/" + k.Name())
+		to, _ := os.Readlink("/proc/self/fd/" + k.Name())
+		if err != nil || !strings.Contains(to, "eventfd") && !strings.Contains(to, "socket") && !strings.Contains(to, "memfd") {
+			continue // closed meanwhile, or the test program's own
+		}
+		var flags uint64
+		for _, line := range strings.Split(string(p), "\n") {
+			if v, ok := strings.CutPrefix(line, "flags:"); ok {
+				flags, _ = strconv.ParseUint(strings.TrimSpace(v), 8, 64)
+			}
+		}
+		if n, _ := strconv.Atoi(k.Name()); flags&unix.O_CLOEXEC == 0 && n > 2 {
+			t.Errorf("descriptor %d, %s, is inherited", n, to)
+		}
+	}
 }
