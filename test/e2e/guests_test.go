@@ -31,6 +31,7 @@ func runCommon(t *testing.T, e *env) {
 			if _, err := e.g.Start(0, "setsid guestprog serve 7777 >/tmp/serve.log 2>&1 &"); err != nil {
 				t.Fatal(err)
 			}
+			e.sh(t, "until grep -q :1E61 /proc/net/tcp6; do sleep 0.1; done") // port 7777
 		}
 	}
 }
