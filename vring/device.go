@@ -19,7 +19,7 @@ type QueueStats struct {
 	Pushes          uint64 // chains completed and published
 	Publishes       uint64 // batches they were published in
 	Calls           uint64 // calls signalled
-	CallsSuppressed uint64 // publishes for which the driver wanted no call
+	CallsSuppressed uint64 // decisions that the driver wanted no call
 	KicksWanted     uint64 // times the device armed the kick
 }
 
@@ -35,6 +35,7 @@ type DeviceQueue struct {
 
 	usedIdx   uint16 // used.idx as published
 	usedFlags uint16 // used.flags as published
+	quiet     int    // chains published and not yet decided on by Signal
 
 	eventIdx  bool
 	inOrder   bool

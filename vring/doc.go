@@ -10,7 +10,8 @@
 //
 //	PopBatch   read avail.idx once (acquire), copy heads and descriptors, check, translate
 //	Push       note the chain as used; the ring is untouched
-//	Publish    write used elements, then used.idx (release), decide on one call
+//	Publish    write used elements, then used.idx (release), decide on one call;
+//	           PublishQuietly leaves the decision to a later Signal
 //	ArmKick    ask for a kick, fence, look once more; only then sleep
 //
 // Chains leave in the order they came, whether IN_ORDER is negotiated or not.

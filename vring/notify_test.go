@@ -97,6 +97,64 @@ func TestCallWithoutEventIdx(t *testing.T) {
 	}
 }
 
+// Chains published quietly are seen by a driver that looks; the call for all of
+// them is decided later, against the wish that the driver has by then.
+func TestQuietPublish(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		groups []int
+		event  uint16 // used_event at the time of Signal; the first entry is 11
+		want   uint64
+	}{
+		{"within the first group", []int{2, 2}, 11, 1},
+		{"within the last group", []int{2, 2}, 14, 1},
+		{"the driver has gone on", []int{2, 2}, 15, 0},
+		{"an entry that was decided on before", []int{2, 2}, 10, 0},
+		{"more than one round of the ring", []int{8, 8, 1}, 11 + 16, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := ringOfOne(t, 8, 10)
+			call := vringtest.NewEvent(t)
+			q := deviceOn(t, r, func(cfg *vring.Config) { cfg.EventIdx, cfg.Base, cfg.CallFD = true, 10, call.FD })
+			offer(r, 1)
+			served(t, q, 1) // the first publish calls
+			call.Count()
+			r.SetUsedEvent(11 + 1000)
+			used, quiet := uint16(11), 0
+			for _, n := range c.groups {
+				var ch vring.Chain
+				offer(r, n)
+				for range n {
+					if !q.Pop(&ch) {
+						t.Fatal(q.Broken())
+					}
+					q.Push(ch.Head, 0)
+				}
+				if quiet += n; quiet > 8 {
+					quiet = n // decided on, since a round of the ring is over
+				}
+				q.PublishQuietly()
+				if used += uint16(n); r.UsedIdx() != used || q.Quiet() != quiet {
+					t.Errorf("used.idx %d, want %d; %d quiet, want %d", r.UsedIdx(), used, q.Quiet(), quiet)
+				}
+			}
+			if call.Count() != 0 {
+				t.Error("called before Signal")
+			}
+			r.SetUsedEvent(c.event)
+			q.Signal()
+			if got := call.Count(); got != c.want || q.Quiet() != 0 {
+				t.Errorf("%d calls, want %d; %d left", got, c.want, q.Quiet())
+			}
+			q.Signal()
+			q.Publish()
+			if call.Count() != 0 {
+				t.Error("a call for nothing")
+			}
+		})
+	}
+}
+
 func TestSetCall(t *testing.T) {
 	r := ringOfOne(t, 8, 0)
 	one, two := vringtest.NewEvent(t), vringtest.NewEvent(t)

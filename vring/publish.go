@@ -2,11 +2,22 @@ package vring
 
 // Publish hands all pushed chains back to the driver: their used elements, then
 // used.idx in one store, then one call if the driver wants it. It does nothing
-// when nothing was pushed.
+// when nothing was pushed and nothing was published quietly.
 func (q *DeviceQueue) Publish() {
+	q.PublishQuietly()
+	q.Signal()
+}
+
+// PublishQuietly is Publish without the call: a driver that looks finds the
+// chains, one that sleeps is left alone. Whoever uses it must come back with
+// Signal or Publish before long.
+func (q *DeviceQueue) PublishQuietly() {
 	n := q.pushed
 	if n == 0 {
 		return
+	}
+	if q.quiet+n > len(q.ring.desc) {
+		q.Signal() // used_event is compared over one round of the ring at most
 	}
 	old := q.usedIdx
 	if q.inOrder {
@@ -22,10 +33,21 @@ func (q *DeviceQueue) Publish() {
 	q.pushed = 0
 	q.stats.Pushes += uint64(n)
 	q.stats.Publishes++
-	if q.callFD < 0 {
+	q.quiet += n
+}
+
+// Quiet returns how many chains were published without a decision on a call.
+func (q *DeviceQueue) Quiet() int { return q.quiet }
+
+// Signal decides on one call for all chains published since the last decision.
+// When the driver has found them by itself meanwhile, it wants none.
+func (q *DeviceQueue) Signal() {
+	n := q.quiet
+	q.quiet = 0
+	if n == 0 || q.callFD < 0 || q.broken != nil {
 		return
 	}
-	if q.wantsCall(old) {
+	if q.wantsCall(q.usedIdx - uint16(n)) {
 		q.stats.Calls++
 		signal(q.callFD)
 	} else {

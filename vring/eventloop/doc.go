@@ -13,7 +13,8 @@
 //	          Again or mail is waiting
 //	now       the clock is read once: Now is the time of the turn
 //	events    Source.Ready(cookie, conditions), in the kernel's order
-//	again     Source.Ready(cookie, Again), for those who asked in earlier turns
+//	again     Source.Ready(cookie, Again), for those who asked in earlier turns, or
+//	          by AgainAt for a time that has come
 //	mailbox   functions handed over by Do
 //	timers    Expirer.Expired(cookie), earliest first, a bounded number
 //	after     AfterTurn functions, in the order of registration: devices publish
@@ -51,7 +52,8 @@
 //
 // # Limits
 //
-// 128 events per turn, 64 letters in the mailbox (ErrFull beyond), 512 timers
+// 128 events per turn, 64 letters in the mailbox (ErrFull beyond), 64 sources
+// that rest in AgainAt (it refuses more), 512 timers
 // moved or called per turn, timers of 1 ms resolution up to 139 years ahead.
 // After the tables have grown to the number of sources and timers, a turn
 // allocates nothing.

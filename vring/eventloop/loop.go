@@ -21,6 +21,8 @@ const (
 	batch   = 128 // events fetched per turn
 	mailbox = 64  // functions waiting in Do
 	maxFDs  = 1<<31 - 1
+
+	timerSlack = 1000 // ns by which the kernel may let a sleep be longer
 )
 
 // Token names a registration: generation<<32 | slot. The zero Token is never
@@ -57,6 +59,7 @@ type Loop struct {
 	fetched int // events in this turn's batch
 	again   []Token
 	turn    []Token // Again calls of this turn, double buffer with again
+	late    []late  // AgainAt calls that are not due
 	after   []hook
 
 	phase  phase // progress of this turn, so that a fault resumes behind the culprit
@@ -97,7 +100,7 @@ type LoopStats struct {
 func New(clock Clock) (*Loop, error) {
 	now := clock.Now()
 	l := &Loop{clock: clock, now: now, timers: NewWheel(now), pwait2: true,
-		slots: make([]slot, 1, 16), mail: make(chan func(), mailbox)}
+		slots: make([]slot, 1, 16), late: make([]late, 0, maxLate), mail: make(chan func(), mailbox)}
 	var e syscall.Errno
 	if l.epfd, e = epollCreate(); e != 0 {
 		return nil, fmt.Errorf("eventloop: epoll_create1: %w", e)
@@ -253,6 +256,9 @@ func (l *Loop) freeSlot(i uint32) {
 func (l *Loop) Run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	// Sleeps end up to 50 us late unless the thread asks for better; AgainAt is
+	// for rests that are about as long. What this cannot change stays coarse.
+	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
 	for !l.stopped.Load() {
 		if err := l.Turn(-1); err != nil {
 			return err
@@ -305,6 +311,7 @@ func (l *Loop) Turn(maxWait time.Duration) error {
 	l.now = l.clock.Now()
 	l.stats.Turns++
 	l.fetched = n
+	l.ripen()
 	l.turn, l.again = l.again, l.turn[:0]
 	if cap(l.again) < cap(l.slots) {
 		l.again = make([]Token, 0, cap(l.slots))
@@ -316,12 +323,16 @@ func (l *Loop) Turn(maxWait time.Duration) error {
 }
 
 // patience says how long this turn may sleep: not at all while something waits
-// to be done, else until the next timer.
+// to be done, else until the next timer or late call.
 func (l *Loop) patience(maxWait time.Duration) time.Duration {
 	if len(l.again) != 0 || len(l.mail) != 0 || l.stopped.Load() {
 		return 0
 	}
-	if at, ok := l.timers.Next(); ok {
+	at, ok := l.timers.Next()
+	if soon, any := l.soonest(); any && (!ok || soon < at) {
+		at, ok = soon, true
+	}
+	if ok {
 		d := max(time.Duration(at-l.clock.Now()), 0)
 		if maxWait < 0 || d < maxWait {
 			return d
