@@ -130,7 +130,7 @@ func (d *Device) Start(i int, q *vring.DeviceQueue) {
 	if i == rxQueue {
 		d.rx.start(q)
 	} else {
-		d.tx.q = q
+		d.tx.start(q)
 	}
 	d.settle()
 }
@@ -155,7 +155,7 @@ func (d *Device) Stop(i int) {
 	if i == rxQueue {
 		d.rx.stop()
 	} else {
-		d.tx.q = nil
+		d.tx.start(nil)
 	}
 	q.Publish()
 	d.stopped[i] = stop{true, q.LastAvail()}
@@ -250,7 +250,7 @@ func (d *Device) Flush() {
 		d.rx.publish()
 	}
 	if d.tx.q != nil {
-		d.tx.q.Publish()
+		d.tx.pace.publish(d.tx.q)
 	}
 	d.flushing = false
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"guestwire/vnet/link"
 	"guestwire/vnet/link/linktest"
@@ -109,15 +110,20 @@ func (r *rig) turn() {
 	}
 }
 
-// settle turns until nothing happens any more.
+// settle turns until nothing happens any more, for longer than the device rests.
 func (r *rig) settle() {
 	r.tb.Helper()
+	const step = 5 * time.Microsecond
+	quiet := 0
 	for range 1000 {
 		before := r.loop.Stats().Agains
-		r.clock.Advance(5000)
+		r.clock.Advance(step)
 		kicked := r.kick()
 		r.turn()
-		if !kicked && r.loop.Stats().Agains == before {
+		if quiet++; kicked || r.loop.Stats().Agains != before {
+			quiet = 0
+		}
+		if time.Duration(quiet)*step > time.Duration(txRest) {
 			return
 		}
 	}

@@ -36,6 +36,11 @@ type tx struct {
 
 	idle eventloop.Time // when the ring was first found empty, 0: not empty
 	soon bool           // the driver tends to come back within txPoll
+	pace pace
+}
+
+func (t *tx) start(q *vring.DeviceQueue) {
+	t.q, t.idle, t.soon, t.pace = q, 0, false, pace{}
 }
 
 func (t *tx) negotiate(hdr int, features uint64) {
@@ -49,7 +54,9 @@ func (d *Device) txKicked() {
 		return
 	}
 	t := &d.tx
-	t.soon = t.idle != 0 && d.loop.Now()-t.idle < 2*txPoll
+	now := d.loop.Now()
+	t.soon = t.idle != 0 && now-t.idle < 2*txPoll
+	t.pace.kicked(now, d.link.RxFrames)
 	d.txRun()
 }
 
@@ -57,17 +64,23 @@ func (d *Device) txKicked() {
 func (d *Device) txRun() {
 	t := &d.tx
 	if t.q == nil || (t.enabled && !d.up) {
+		t.pace.resting = false
 		return // nobody to give frames to: they wait in the ring
 	}
 	t.q.DisarmKick()
+	got, answered := 0, d.link.RxFrames
 	for chains, bytes := txChains, txBytes; chains > 0 && bytes > 0; {
 		n, b := d.txBatch()
 		chains, bytes = chains-n, bytes-b
 		if n > 0 {
+			if got == 0 {
+				t.pace.took(answered)
+			}
+			got += n
 			t.idle = 0
 			continue
 		}
-		if t.q == nil || !d.txEmpty() {
+		if t.q == nil || !d.txEmpty(got) {
 			return
 		}
 		chains-- // even a driver that teases us with its index gets no longer turn
@@ -75,9 +88,9 @@ func (d *Device) txRun() {
 	d.turn.ask(d.loop)
 }
 
-// txEmpty decides how to wait for more. It reports true when more is there
-// already.
-func (d *Device) txEmpty() bool {
+// txEmpty decides how to wait for more, after a turn that took got chains. It
+// reports true when more is there already.
+func (d *Device) txEmpty(got int) bool {
 	t := &d.tx
 	if t.q.Broken() != nil {
 		d.turn.ask(d.loop)
@@ -87,11 +100,18 @@ func (d *Device) txEmpty() bool {
 	if t.idle == 0 {
 		t.idle = now
 	}
+	if t.pace.resting {
+		if until, ok := t.pace.rest(now, got, t.q.Size()); ok && d.loop.AgainAt(d.turn.token, until) {
+			return false
+		}
+		t.pace.resting, t.soon = false, false
+	}
 	if t.soon && now-t.idle < txPoll {
 		d.turn.ask(d.loop)
 		return false
 	}
 	t.soon = false
+	t.pace.arm(now, t.q.Quiet())
 	if t.q.ArmKick() {
 		t.q.DisarmKick()
 		t.q.Publish() // it may be what has been pushed that keeps more from being popped
