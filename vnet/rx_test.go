@@ -8,6 +8,7 @@ import (
 	"guestwire/vnet/link"
 	"guestwire/vring"
 	"guestwire/vring/vhostuser"
+	"guestwire/vring/vringtest"
 )
 
 // send delivers one frame of which header bytes are header.
@@ -344,12 +345,63 @@ func TestRxWritable(t *testing.T) {
 func TestRxLimit(t *testing.T) {
 	r := newRig(t, ringSize(1024))
 	r.post(600, 100)
+	r.rx.Kick.Count()
 	if n := len(r.ep().Reserve(54, 0, 300)); n != rxSlots {
 		t.Fatalf("%d slots", n)
 	}
 	r.ep().Commit(rxSlots)
 	if r.turn(); r.h.Writables != 1 || len(r.reap()) != rxSlots {
 		t.Errorf("%d Writable", r.h.Writables)
+	}
+}
+
+// TestFullArena: buffers in so many pieces that a queue cannot hold all of them
+// at once come in several goes, both ways, and nobody waits for ever.
+func TestFullArena(t *testing.T) {
+	const pieces = 1001
+	table := func(r *rig, flags uint16) *vringtest.Ring {
+		ring := r.mem.NewRing(256)
+		gpa, n := ring.Table(func(b []byte) {
+			for i := range pieces {
+				next := flags | vringtest.Next
+				if i == pieces-1 {
+					next = flags
+				}
+				vringtest.PutDesc(b[16*i:], vringtest.BaseGPA+uint64(i), 1, next, uint16(i)+1)
+			}
+		}, pieces)
+		ring.SetDesc(0, gpa, n, vringtest.Indirect, 0)
+		for range 256 {
+			ring.Offer(0)
+		}
+		return ring
+	}
+	r := newRig(t)
+	r.stop()
+	rx, tx := table(r, vringtest.Write), table(r, 0)
+	got := 0
+	serve := func() {
+		for {
+			s := r.ep().Reserve(54, 100, 20)
+			if len(s) > 0 {
+				got += len(s)
+				r.ep().Commit(len(s))
+			}
+			if len(s) < 20 {
+				return
+			}
+		}
+	}
+	r.h.OnWritable = serve
+	r.d.Start(rxQueue, r.queue(rxQueue, rx, 0))
+	r.d.Start(txQueue, r.queue(txQueue, tx, 0))
+	serve()
+	r.settle()
+	if got != 256 || rx.UsedIdx() != 256 {
+		t.Errorf("%d frames towards the guest, %d chains back", got, rx.UsedIdx())
+	}
+	if s := r.d.Stats(); tx.UsedIdx() != 256 || s.TxFrames != 256 {
+		t.Errorf("%d frames from the guest, %d chains back", s.TxFrames, tx.UsedIdx())
 	}
 }
 
