@@ -180,6 +180,24 @@ func TestT4(t *testing.T) {
 	r.clean()
 }
 
+// The window of a SYN is not scaled (RFC 7323 2.2).
+func TestSynWindow(t *testing.T) {
+	r := newRig(t)
+	c := r.knock(side4(8080))
+	c.p.Send(pattern(5000, 1))
+	c.input(r.frame(c.side, seg{flags: "SA", seq: guestISN, ack: c.ack, wnd: 1000, mss: 1460, wscale: 7}))
+	r.k.Run()
+	n := 0
+	for _, s := range c.take(c.side) {
+		n += len(s.data)
+	}
+	if n != 1000 {
+		t.Errorf("%d bytes into a window of 1,000", n)
+	}
+	r.e.ResetAll()
+	r.clean()
+}
+
 // T16: simultaneous open ends both halves.
 func TestT16(t *testing.T) {
 	r := newRig(t)

@@ -30,8 +30,8 @@
 //	    |  (inBuf)       |  came out of order (inBuf) |
 //
 // Below wrNxt the kernel has the bytes. What an ACK covers (rcvNxt) the kernel
-// has accepted or is staged. edge is what the guest was told last; it never goes
-// back.
+// has accepted or is staged. edge is the most that the guest was ever told; what
+// lies before it is taken.
 //
 //	host -> guest
 //

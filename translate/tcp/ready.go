@@ -115,7 +115,7 @@ func (e *Engine) endTouched(c *conn, i int) {
 	}
 	e.grow(c, int(t.total))
 	if t.acked && c.state.synchronized() {
-		if !e.consume(c, false) {
+		if !e.consume(c) {
 			e.event(c, HostError)
 			return
 		}

@@ -163,7 +163,7 @@ func TestSackMany(t *testing.T) {
 // RFC 6298: the timer, its back-off, and going back to the first byte.
 func TestTimeout(t *testing.T) {
 	modes(t, func(t *testing.T, opts ...option) {
-		c, out, want := lossy(t, 10, opts...)
+		c, out, want := lossy(t, 60, opts...)
 		var at []time.Duration
 		start := c.time.Now()
 		for len(at) < 4 && c.time.Next(time.Minute) {
@@ -181,25 +181,66 @@ func TestTimeout(t *testing.T) {
 		}
 		// One ACK and everything follows, twice as much with every round.
 		var got []byte
-		for rounds := 0; c.ack != out[0].seq+10000; rounds++ {
+		next := c.ack + 2000
+		for rounds := 0; c.ack != out[0].seq+60000; rounds++ {
 			if rounds > 6 {
 				t.Fatalf("%d rounds, at %d", rounds, c.ack-out[0].seq)
 			}
-			c.ack += 2000
-			if int32(c.ack-out[0].seq-10000) > 0 {
-				c.ack = out[0].seq + 10000
-			}
+			c.ack = next
 			c.send("A", nil)
 			for _, s := range c.take(c.side) {
-				copy(want[s.seq-out[0].seq:], s.data)
+				if s.seq != next {
+					t.Fatalf("%v, want %d", s, next)
+				}
+				next += uint32(len(s.data))
 				got = append(got, s.data...)
 			}
 		}
-		if len(got) < 6000 {
+		if !bytes.Equal(got, want[2000:]) {
 			t.Errorf("%d bytes sent again", len(got))
 		}
+		// The back-off ends with the ACK.
+		c.p.Send([]byte("x"))
+		c.k.Run()
+		if s := c.take(c.side); len(s) != 1 {
+			t.Fatalf("%v", s)
+		}
+		c.advance(1100 * time.Millisecond)
+		if s := c.take(c.side); len(s) != 1 || string(s[0].data) != "x" {
+			t.Errorf("after 1.1 s: %v", s)
+		}
+		c.ack++
+		c.send("A", nil)
 		c.bothClose()
 	})
+}
+
+// A guest may throw away what it has SACKed (RFC 2018 8): after a timeout all of
+// it is sent again.
+func TestReneging(t *testing.T) {
+	c, out, want := lossy(t, 5)
+	a := c.ack
+	c.raw(seg{flags: "A", seq: c.nxt, ack: c.ack, wnd: c.wnd, sack: [][2]uint32{{a + 1000, a + 5000}}})
+	c.take(c.side)
+	c.advance(1200 * time.Millisecond)
+	var got []byte
+	for c.ack != out[4].seq+1000 {
+		segs := c.take(c.side)
+		if len(segs) == 0 {
+			t.Fatalf("nothing behind %d", c.ack-a)
+		}
+		for _, s := range segs {
+			if s.seq == c.ack {
+				got = append(got, s.data...)
+				c.ack += uint32(len(s.data))
+			}
+		}
+		c.send("A", nil)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("stream differs")
+	}
+	c.bothClose()
 }
 
 // The measured round trip gives the timeout, 200 ms at least; a timeout does not

@@ -154,6 +154,39 @@ func TestT13(t *testing.T) {
 	})
 }
 
+// A segment that begins in the window and ends beyond it is cut.
+func TestBeyondWindow(t *testing.T) {
+	for _, gap := range []uint32{0, 100} {
+		r := newRig(t)
+		c := r.dial(side4(1))
+		c.p.SetSendBuffer(0)
+		for off := 0; off < 65000; off += 1000 {
+			c.send("A", pattern(1000, byte(off/1000)))
+		}
+		c.take(c.side)
+		// 535 bytes of window are left.
+		c.raw(seg{flags: "FA", seq: c.nxt + gap, ack: c.ack, wnd: c.wnd, data: pattern(1000, 77)[gap:]})
+		if gap > 0 {
+			c.wantAck()
+			c.raw(seg{flags: "A", seq: c.nxt, ack: c.ack, wnd: c.wnd, data: pattern(1000, 77)[:gap]})
+		}
+		c.nxt += 535
+		if s := c.wantAck(); s.wnd != 0 {
+			t.Errorf("window %d", s.wnd)
+		}
+		c.wantState(Established)
+		c.p.SetSendBuffer(1 << 20)
+		r.k.Run()
+		got := c.p.ReadAll()
+		if len(got) != 65535 || !bytes.Equal(got[65000:], pattern(1000, 77)[:535]) {
+			t.Errorf("%d bytes", len(got))
+		}
+		c.take(c.side)
+		r.drops(nil)
+		c.bothClose()
+	}
+}
+
 // Reordering inside one batch shows nowhere.
 func TestReorderedBatch(t *testing.T) {
 	r := newRig(t)

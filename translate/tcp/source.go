@@ -90,7 +90,7 @@ func (e *Engine) readInto(c *conn, b *seqBuf, n int) (int, bool, syscall.Errno) 
 // enough has come together or nothing is in flight any more; then at once, since
 // the kernel ACKs the target's last bytes when its queue is empty. It reports
 // false when the kernel has lost them.
-func (e *Engine) consume(c *conn, now bool) bool {
+func (e *Engine) consume(c *conn) bool {
 	upTo := c.una
 	if c.has(fFinQueued) {
 		upTo = upTo.Min(c.finSeq)
@@ -105,7 +105,7 @@ func (e *Engine) consume(c *conn, now bool) bool {
 		e.trimOutBuf(c)
 		return true
 	}
-	if n < discardAt && c.una != c.max && !now {
+	if n < discardAt && c.una != c.max {
 		return true
 	}
 	for n > 0 {

@@ -6,18 +6,12 @@ import (
 )
 
 // window is the window field for the next segment to the guest. It moves the
-// right edge on where there is reason to, never back (RFC 9293 3.8.6.2.1): the
-// allowance less what is staged, in steps that are worth it.
+// right edge on where there is reason to, never back (RFC 9293 3.8.6.2.1). What
+// the scale cannot express is not advertised, but honoured if it was before (RFC
+// 7323 2.4): rounding up would move the edge on with every ACK.
 func (e *Engine) window(c *conn) uint16 {
 	c.edge = e.nextEdge(c)
-	// Rounded up, since rounding down would take back what was advertised.
-	n := uint32(max(c.edge.Diff(c.rcvNxt), 0))
-	w := (n + 1<<c.rshift - 1) >> c.rshift
-	if w > 0xffff {
-		w = 0xffff
-	}
-	c.edge = c.edge.Max(c.rcvNxt.Add(int(w << c.rshift)))
-	return uint16(w)
+	return uint16(min(max(c.edge.Diff(c.rcvNxt), 0)>>c.rshift, 0xffff))
 }
 
 // room is the window that the connection may have while nothing is staged.
