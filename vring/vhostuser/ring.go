@@ -47,10 +47,10 @@ const (
 	EvUnmapped              // guest memory has changed and has not
 	EvBreak                 // the ring is untrustworthy
 	EvReset                 // RESET_DEVICE, or the frontend has gone
-	numEvents
+	NumEvents // how many there are, to print the table with
 )
 
-var eventNames = [numEvents]string{"NUM", "ADDR", "ADDR (moved)", "BASE", "KICK", "GET_BASE", "ENABLE 1", "ENABLE 0",
+var eventNames = [NumEvents]string{"NUM", "ADDR", "ADDR (moved)", "BASE", "KICK", "GET_BASE", "ENABLE 1", "ENABLE 0",
 	"mapped", "unmapped", "break", "reset"}
 
 func (e Event) String() string { return eventNames[e] }

@@ -138,7 +138,7 @@ func TestRingSteps(t *testing.T) {
 			if phase == Stopped {
 				s.Has &^= HasKick
 			}
-			for ev := Event(0); ev < numEvents; ev++ {
+			for ev := Event(0); ev < NumEvents; ev++ {
 				from := s.row() + " | " + ev.String()
 				next, act := s.Step(ev)
 				got := next.row()
@@ -165,7 +165,7 @@ func TestRingInvariants(t *testing.T) {
 	reached := map[RingState]bool{{}: true}
 	for todo := []RingState{{}}; len(todo) > 0; todo = todo[1:] {
 		s := todo[0]
-		for ev := Event(0); ev < numEvents; ev++ {
+		for ev := Event(0); ev < NumEvents; ev++ {
 			next, act := s.Step(ev)
 			at := fmt.Sprintf("%s | %v -> %s : %v", s.row(), ev, next.row(), act)
 			switch {
