@@ -190,6 +190,8 @@ func (e *Endpoint) breach(s *link.Slot, n int) string {
 		return "shorter than an Ethernet header"
 	case n > link.MaxFrame:
 		return "longer than link.MaxFrame"
+	case o.GSO != link.GSONone && n > link.MaxGSOFrame:
+		return "longer than link.MaxGSOFrame with GSO"
 	case o.GSO == link.GSONone && n > c.MTU+14:
 		return fmt.Sprintf("longer than the MTU of %d without GSO", c.MTU)
 	case o.GSO == link.GSOTCPv4 && !c.TSO4, o.GSO == link.GSOTCPv6 && !c.TSO6,

@@ -62,6 +62,7 @@ func TestEndpointHoldsToContract(t *testing.T) {
 		"gso not offered":  {link.Caps{Csum: true}, frame(9000, gso), "GSO type"},
 		"csum not offered": {link.Caps{TSO4: true}, frame(9000, gso), "checksum"},
 		"csum in Ethernet": {link.Caps{Csum: true}, frame(0, link.Offload{NeedsCsum: true, CsumStart: 6}), "offsets"},
+		"super-frame":      {AllCaps(1500), frame(link.MaxGSOFrame-53, gso), "MaxGSOFrame"},
 		"fine":             {AllCaps(1500), frame(9000, gso), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
