@@ -55,6 +55,9 @@ func (r *rx) negotiate(hdr int, features uint64) {
 
 func (r *rx) start(q *vring.DeviceQueue) {
 	r.q, r.short, r.again, r.open, r.popped, r.pushed = q, false, false, 0, 0, 0
+	if q != nil {
+		q.DisarmKick() // until a reservation comes back short
+	}
 }
 
 func (r *rx) stop() {

@@ -311,8 +311,7 @@ func TestRxTooFew(t *testing.T) {
 	}
 }
 
-// TestRxWritableRace: buffers posted between the failed pop and the wish for a
-// kick are found.
+// TestRxWritable: it follows a short reservation, when buffers have come, once.
 func TestRxWritable(t *testing.T) {
 	r := newRig(t)
 	r.post(2, 2048)
@@ -340,7 +339,28 @@ func TestRxWritable(t *testing.T) {
 	}
 }
 
-// TestRxMoreThanADeviceReserves: a reservation beyond the device's own limit is
+// TestRxQuiet: nobody wants to know of receive buffers until they are missed.
+func TestRxQuiet(t *testing.T) {
+	r := newRig(t, without(vhostuser.RingFEventIdx))
+	kicked := func() bool {
+		r.post(1, 2048)
+		return r.rx.Kick.Count() > 0
+	}
+	if kicked() {
+		t.Error("kick before any frame")
+	}
+	r.ep().Reserve(54, 0, 2)
+	r.ep().Commit(0)
+	if !kicked() {
+		t.Error("no kick after a short reservation")
+	}
+	r.d.Kick(rxQueue)
+	if kicked() {
+		t.Error("kick after Writable")
+	}
+}
+
+// TestRxLimit: a reservation beyond the device's own limit is
 // short, and Writable follows at once.
 func TestRxLimit(t *testing.T) {
 	r := newRig(t, ringSize(1024))
