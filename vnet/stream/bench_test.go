@@ -35,6 +35,7 @@ func BenchmarkFromGuest(b *testing.B) {
 		wire = append(wire, framed(make([]byte, 1514))...)
 	}
 	b.ReportAllocs()
+	b.ResetTimer()
 	for range b.N {
 		unix.Write(peer, wire)
 		e.loop.Turn(0)
@@ -47,6 +48,7 @@ func BenchmarkToGuest(b *testing.B) {
 	e, _, peer := benchRig(b)
 	sink := make([]byte, 1<<20)
 	b.ReportAllocs()
+	b.ResetTimer()
 	for range b.N {
 		slots := e.Reserve(54, 1460, benchFrames)
 		for i := range slots {
