@@ -80,7 +80,8 @@ type Neighbour struct {
 	advert, probe eventloop.TimerID
 	adverts       int  // unsolicited router advertisements since link up
 	probes        int  // rounds of probes since link up
-	starved       bool // the last messages found no room
+	owesAdvert    bool // an advertisement that was due found no room
+	owesProbe     bool // likewise a round of probes
 
 	msg [maxMessage]byte // the message at hand, copied from the guest
 	out [maxFrame]byte   // the frame being built
@@ -135,13 +136,16 @@ func (n *Neighbour) LinkUp() {
 
 // Writable is called when the guest has posted buffers. A driver has none when
 // the link comes up, before its interface does: what found no room then is said
-// again now.
+// now. Only what was not sent at all is owed, so that an answer to the guest's
+// last buffer cannot ask for the next one.
 func (n *Neighbour) Writable() {
-	if n.starved && n.port.Up {
-		n.starved = false
-		if n.adverts <= 1 {
-			n.LinkUp()
-		}
+	if n.owesAdvert {
+		n.owesAdvert = false
+		n.Expired(timerAdvert)
+	}
+	if n.owesProbe {
+		n.owesProbe = false
+		n.Expired(timerProbe)
 	}
 }
 
@@ -168,8 +172,11 @@ func (n *Neighbour) Expired(cookie uint32) {
 		return
 	}
 	if n.advertises() {
+		sent := n.stats.RouterAdverts
 		n.Announce()
-		n.adverts++
+		if n.owesAdvert = n.stats.RouterAdverts == sent; !n.owesAdvert {
+			n.adverts++
+		}
 		n.timers.Set(n.advert, n.timers.Now()+n.advertInterval())
 	}
 }
@@ -233,7 +240,6 @@ func (n *Neighbour) send(k int) bool {
 	head := min(k, link.MaxHeader)
 	if !n.port.Up || !link.Send(n.port.EP, n.out[:head], n.out[head:k], link.Offload{}) {
 		n.drop(DropNoRoom)
-		n.starved = true
 		return false
 	}
 	return true

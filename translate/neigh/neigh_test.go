@@ -286,4 +286,14 @@ func TestLinkUpWithoutBuffers(t *testing.T) {
 	if more := r.ep.Take(); len(more) != 0 {
 		t.Errorf("%d frames more for nothing", len(more))
 	}
+	// One buffer at a time: what takes the last one must not ask for the next.
+	r.n.LinkUp()
+	r.ep.Take()
+	for range 20 {
+		r.ep.Room = 1
+		r.n.Writable()
+	}
+	if got := r.ep.Take(); len(got) > 2 {
+		t.Errorf("%d frames for a guest that posts single buffers", len(got))
+	}
 }

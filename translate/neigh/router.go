@@ -167,6 +167,7 @@ func (n *Neighbour) sendProbes() {
 	if !n.port.MAC.IsZero() && n.probes > 0 {
 		return
 	}
+	sent := n.stats.Probes
 	if n.c.IPv4 && !n.c.Guest4.IsZero() {
 		n.sendARP(wire.Broadcast, &arpPacket{
 			op: arpRequest, senderMAC: n.port.OurMAC, sender: n.port.Gateway4, target: n.c.Guest4,
@@ -175,6 +176,7 @@ func (n *Neighbour) sendProbes() {
 	if n.c.IPv6 && n.c.NDP && !n.c.Guest6.IsZero() {
 		n.sendNS(n.c.Guest6)
 	}
+	n.owesProbe = n.stats.Probes == sent
 	wait := eventloop.Time(time.Second) << min(n.probes, 6)
 	n.timers.Set(n.probe, n.timers.Now()+min(wait, 60*eventloop.Time(time.Second)))
 	n.probes++
