@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,7 +16,7 @@ const dpdkSuite = "bookworm" // DPDK 22.11: its plug-ins are named .so.23, and i
 var dpdkPackages = []string{"dpdk-dev", "librte-net-virtio23", "librte-bus-vdev23", "librte-mempool-ring23"}
 
 func (l *Lab) dpdkDir() string {
-	return filepath.Join(l.Cache, "dpdk-"+recipe(dpdkSuite, dpdkPackages, 1))
+	return filepath.Join(l.Cache, "dpdk-"+recipe(dpdkSuite, dpdkPackages, 2))
 }
 
 var uriLine = regexp.MustCompile(`(?m)^'[^']*/([a-z0-9.+-]+)_[^']*' `)
@@ -41,7 +42,21 @@ func (l *Lab) buildTestPMD(dir, final string) error {
 	if err := a.unpack(dir, names...); err != nil {
 		return err
 	}
+	// Better here than in a test: are all libraries there?
+	out, err = spawn.Run(time.Minute, spawn.Options{Env: testpmdEnv(dir)}, "/lib64/ld-linux-x86-64.so.2", "--list", filepath.Join(dir, "usr/bin/dpdk-testpmd"))
+	if err != nil {
+		return fmt.Errorf("testpmd's libraries: %w: %s", err, out)
+	}
 	return os.RemoveAll(filepath.Join(dir, "apt"))
+}
+
+// testpmdEnv is where testpmd finds its libraries and plug-ins.
+func testpmdEnv(dir string) []string {
+	var paths []string
+	for _, p := range []string{"usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0"} {
+		paths = append(paths, filepath.Join(dir, p))
+	}
+	return []string{"LD_LIBRARY_PATH=" + strings.Join(paths, ":")}
 }
 
 // TestPMDConfig is one run of testpmd as a vhost-user frontend: a guest that is a single process.
@@ -55,7 +70,6 @@ type TestPMDConfig struct {
 
 // StartTestPMD runs testpmd; it prints its statistics when it is stopped.
 func (l *Lab) StartTestPMD(c TestPMDConfig) (*spawn.Process, error) {
-	libs := filepath.Join(l.dpdkDir(), "usr/lib/x86_64-linux-gnu")
 	vdev := strings.Join(append([]string{"net_virtio_user0,path=" + c.Socket}, c.Device...), ",")
 	prefix := "gwt" + strings.Map(func(r rune) rune {
 		if r == '/' || r == '.' {
@@ -69,7 +83,7 @@ func (l *Lab) StartTestPMD(c TestPMDConfig) (*spawn.Process, error) {
 	argv := []string{filepath.Join(l.dpdkDir(), "usr/bin/dpdk-testpmd"), "-l", "0-1", "--no-huge", "--no-pci", "-m", "256", "--no-telemetry", "--file-prefix", prefix,
 		"-d", "librte_bus_vdev.so.23", "-d", "librte_mempool_ring.so.23", "-d", "librte_net_virtio.so.23", "--vdev", vdev,
 		"--", "--total-num-mbufs=4096", "--no-flush-rx", "--forward-mode=" + c.Forward, "--stats-period=1"}
-	return spawn.Start(spawn.Options{Log: c.Log, Env: []string{"LD_LIBRARY_PATH=" + libs + ":" + filepath.Join(libs, "dpdk/pmds-23.0")}}, append(argv, c.Args...)...)
+	return spawn.Start(spawn.Options{Log: c.Log, Env: testpmdEnv(l.dpdkDir())}, append(argv, c.Args...)...)
 }
 
 // StopTestPMD ends a run and returns all it printed.
