@@ -35,15 +35,14 @@ func (l *Lab) packages(parts Part) error {
 		need = append(need, forTestPMD...)
 	}
 	missing := notInstalled(need)
+	if os.Geteuid() != 0 {
+		return notRoot(missing)
+	}
 	if len(missing) == 0 {
 		return nil
 	}
-	list := strings.Join(missing, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("this is not a Debian machine; what is needed is what Debian calls: %s", list)
-	}
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("not root: install what is missing with\n\tapt-get install --no-install-recommends %s\nand run this as root (the guests' network is made of network namespaces)", list)
+		return fmt.Errorf("this is not a Debian machine; what is needed is what Debian calls: %s", strings.Join(missing, " "))
 	}
 	unlock, err := l.lock("packages", "Debian packages")
 	if err != nil {
@@ -59,6 +58,15 @@ func (l *Lab) packages(parts Part) error {
 	}
 	args := append([]string{"install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"}, missing...)
 	return l.aptGet(15*time.Minute, args...)
+}
+
+// notRoot says what root is needed for and what would have to be there.
+func notRoot(missing []string) error {
+	say := "this has to run as root: the network of the guests is made of network namespaces"
+	if len(missing) > 0 {
+		say += fmt.Sprintf("\nroot would also install what is missing here; by hand that is\n\tapt-get install --no-install-recommends %s", strings.Join(missing, " "))
+	}
+	return errors.New(say)
 }
 
 func (l *Lab) aptGet(limit time.Duration, args ...string) error {
