@@ -220,6 +220,10 @@ func TestReboot(t *testing.T) {
 		t.Error("a pause has ended the flow")
 	}
 	r.tr.LinkDown()
+	r.tr.GuestGone()
+	if r.counter("flows") != 0 {
+		t.Error("the flow waits for the next guest")
+	}
 	r.tr.LinkUp(r.ep, true)
 	if r.counter("flows") != 0 || !r.tr.port.Addr4.IsZero() || (r.tr.port.MAC != wire.MAC{}) {
 		t.Errorf("%d flows, address %v, MAC %v after a reboot", r.counter("flows"), r.tr.port.Addr4, r.tr.port.MAC)

@@ -164,9 +164,13 @@ func (d *Device) Stop(i int) {
 
 // Reset implements vhostuser.Device.
 func (d *Device) Reset() {
+	gone := !d.fresh // somebody was there
 	d.fresh = true
 	d.stopped = [queues]stop{}
 	d.settle()
+	if gone && !d.up {
+		d.h.GuestGone()
+	}
 }
 
 // Disconnected implements vhostuser.Device.

@@ -89,8 +89,14 @@ type Endpoint interface {
 type Handler interface {
 	// LinkUp says that a guest driver is there (again) and that ep accepts
 	// frames with ep.Caps(). fresh is true when the guest has started anew
-	// (boot, reboot, new frontend): flows of the earlier guest must be reset.
+	// (boot, reboot, new frontend): flows of the earlier guest must be reset,
+	// where GuestGone has not said so already.
 	LinkUp(ep Endpoint, fresh bool)
+
+	// GuestGone says, while the link is down, that the guest which was there will
+	// not come back: it was reset, or its frontend has left. Its flows end now,
+	// rather than when another guest comes.
+	GuestGone()
 
 	// LinkDown says that the guest takes no frames until the next LinkUp.
 	// Flows are kept: it may be a pause or a migration.

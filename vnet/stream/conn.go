@@ -75,6 +75,7 @@ func (e *Endpoint) drop() {
 	e.out.reset()
 	if up {
 		e.h.LinkDown()
+		e.h.GuestGone()
 	}
 }
 

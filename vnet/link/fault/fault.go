@@ -90,6 +90,9 @@ func (l *Link) LinkUp(ep link.Endpoint, fresh bool) {
 // LinkDown implements link.Handler.
 func (l *Link) LinkDown() { l.h.LinkDown() }
 
+// GuestGone implements link.Handler.
+func (l *Link) GuestGone() { l.h.GuestGone() }
+
 // Writable implements link.Handler.
 func (l *Link) Writable() {
 	if l.stalled {

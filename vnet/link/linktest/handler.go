@@ -19,6 +19,7 @@ type Handler struct {
 
 	Ups       []Up
 	Downs     int
+	Gone      int     // calls of GuestGone
 	Got       []Frame // frames of all batches, oldest first, unless Discard
 	Batches   []int   // length of each batch, unless Discard
 	Count     int     // frames
@@ -47,6 +48,9 @@ func (h *Handler) LinkUp(ep link.Endpoint, fresh bool) {
 
 // LinkDown implements link.Handler.
 func (h *Handler) LinkDown() { h.Downs++ }
+
+// GuestGone implements link.Handler.
+func (h *Handler) GuestGone() { h.Gone++ }
 
 // Frames implements link.Handler.
 func (h *Handler) Frames(batch []link.Frame) {

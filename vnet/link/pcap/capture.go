@@ -86,6 +86,9 @@ func (p *Capture) LinkUp(ep link.Endpoint, fresh bool) {
 // LinkDown implements link.Handler.
 func (p *Capture) LinkDown() { p.h.LinkDown() }
 
+// GuestGone implements link.Handler.
+func (p *Capture) GuestGone() { p.h.GuestGone() }
+
 // Writable implements link.Handler.
 func (p *Capture) Writable() { p.h.Writable() }
 
