@@ -1,0 +1,121 @@
+package hostile
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"guestwire/vring/vhostuser"
+)
+
+// server is a real service on the host's loopback, which the guest reaches at
+// the gateway's address.
+type server struct {
+	t *testing.T
+	l *net.TCPListener
+}
+
+func listen(t *testing.T) *server {
+	t.Helper()
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IP{127, 0, 0, 1}})
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	return &server{t, l}
+}
+
+func (s *server) port() uint16 { return uint16(s.l.Addr().(*net.TCPAddr).Port) }
+
+// peer is the host's end of a flow.
+type peer struct {
+	t *testing.T
+	c *net.TCPConn
+}
+
+func (s *server) accept() *peer {
+	s.t.Helper()
+	_ = s.l.SetDeadline(time.Now().Add(4 * time.Second))
+	c, err := s.l.AcceptTCP()
+	must(s.t, err)
+	s.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(4 * time.Second))
+	return &peer{s.t, c}
+}
+
+func (p *peer) want(text string) {
+	p.t.Helper()
+	b := make([]byte, len(text))
+	if _, err := io.ReadFull(p.c, b); err != nil || string(b) != text {
+		p.t.Fatalf("the host got %q, %v; want %q", b, err, text)
+	}
+}
+
+func (p *peer) wantReset() {
+	p.t.Helper()
+	if _, err := p.c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		p.t.Fatalf("the host got %v, want a reset", err)
+	}
+}
+
+// conn is the guest's end, driven by hand.
+type conn struct {
+	g            *guest
+	sport, dport uint16
+	seq, ack     uint32
+}
+
+// connect opens a connection from guest port sport.
+func (g *guest) connect(s *server, sport uint16) *conn {
+	g.t.Helper()
+	c := &conn{g: g, sport: sport, dport: s.port(), seq: 1000}
+	c.segment("", func(s *layers.TCP) { s.SYN = true })
+	sa := g.awaitSegment("a SYN-ACK", sport, func(s *layers.TCP) bool { return s.SYN && s.ACK })
+	if sa.Ack != 1001 {
+		g.t.Fatalf("SYN-ACK acknowledges %d, want 1001", sa.Ack)
+	}
+	c.seq, c.ack = 1001, sa.Seq+1
+	c.segment("", func(*layers.TCP) {})
+	return c
+}
+
+// segment sends a segment at the connection's numbers, with ACK unless change
+// makes it a SYN.
+func (c *conn) segment(data string, change func(*layers.TCP)) {
+	c.g.t.Helper()
+	c.g.send(tcp(c.g.t, gateway, c.sport, c.dport, []byte(data), func(s *layers.TCP) {
+		s.Seq, s.Ack, s.ACK = c.seq, c.ack, true
+		change(s)
+		if s.SYN && s.Seq == 1000 {
+			s.ACK, s.Ack = false, 0
+		}
+	}))
+}
+
+func (c *conn) send(text string) {
+	c.g.t.Helper()
+	c.segment(text, func(s *layers.TCP) { s.PSH = true })
+	c.seq += uint32(len(text))
+}
+
+// alive checks that the connection still carries data.
+func (c *conn) alive(p *peer) {
+	c.g.t.Helper()
+	c.send("alive")
+	p.want("alive")
+}
+
+// restartRing starts a ring again that GET_VRING_BASE has stopped.
+func (g *guest) restartRing(i, kick int) error {
+	r := g.rings[i]
+	if err := g.f.SetVringAddr(vhostuser.VringAddr{Index: uint32(i), Desc: g.mem.UVA(r.DescGPA), Avail: g.mem.UVA(r.AvailGPA), Used: g.mem.UVA(r.UsedGPA)}); err != nil {
+		return err
+	}
+	if err := g.f.SetVringKick(i, kick); err != nil {
+		return err
+	}
+	return g.f.SetVringCall(i, g.call[i].FD)
+}

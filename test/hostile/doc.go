@@ -1,0 +1,15 @@
+// Package hostile drives a whole worker with what hostile or broken guests,
+// frontends, peers and networks send, one subtest for each row of the catalogue,
+// named by it:
+//
+//	go test ./test/hostile -run TestHostile/R5 -v
+//
+// R are rings and descriptors, M is vhost-user, memory and lifecycle, N are
+// virtio-net headers and frames, T is TCP, U are UDP, ICMP and IP, L are
+// neighbours, DHCP and DNS, S is the system. The rows that concern one room alone
+// are tested there as well, in more depth (vring, vring/vhostuser, translate/tcp).
+//
+// Each row states the outcome (a counter, a broken ring, a refused message, a
+// closed connection, a reset) and then checks the two promises that hold for
+// all: the worker still serves a guest, and no descriptor has leaked.
+package hostile
