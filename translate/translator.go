@@ -202,6 +202,9 @@ func (t *Translator) LinkDown() {
 	t.neigh.LinkDown()
 }
 
+// GuestGone implements link.Handler.
+func (t *Translator) GuestGone() { t.reset() }
+
 // Writable implements link.Handler: TCP first, since its peers wait.
 func (t *Translator) Writable() {
 	t.neigh.Writable()
