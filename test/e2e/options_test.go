@@ -338,3 +338,46 @@ func TestClientMode(t *testing.T) {
 		}
 	}
 }
+
+// A supervisor opens the socket and passes it on: listening or already connected, the daemon uses it as descriptor N.
+func TestPassedDescriptor(t *testing.T) {
+	guestwireOnly(t)
+	e := newEnv(t, setup{noGuest: true})
+	u, err := e.w.Peer.ListenUDP(netns.ServiceV4 + ":9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	sock := filepath.Join(e.dir, "passed.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: sock, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: filepath.Join(e.dir, "fd.log"), Files: []*os.File{f}}, shared.guestwire, "net", "--fd", "3")
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Kill()
+	if err := d.WaitOutput("ready", 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	p, err := shared.lab.StartTestPMD(lab.TestPMDConfig{Socket: sock, Device: []string{"mac=" + guest.MAC}, Forward: "txonly",
+		Args: []string{"--eth-peer=0,52:55:0a:00:02:02", "--tx-ip=10.0.2.15," + netns.ServiceV4, "--tx-udp=1234,9", "--txpkts=256"},
+		Log:  filepath.Join(e.dir, "testpmd.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	_ = u.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for range 1000 {
+		if _, err := u.Read(make([]byte, 2048)); err != nil {
+			t.Fatalf("%v\n%s\n--- daemon:\n%s", err, p.Tail(20), d.Tail(10))
+		}
+	}
+}
