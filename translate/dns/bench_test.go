@@ -19,8 +19,6 @@ import (
 	"guestwire/vring/eventloop"
 )
 
-func addr(s string) wire.Addr { return wire.FromNetip(netip.MustParseAddr(s)) }
-
 var (
 	guestMAC = wire.MAC{0x02, 0, 0, 0, 0, 0x15}
 	ourMAC   = wire.MAC{0x52, 0x55, 0x0a, 0, 0x02, 0x02}

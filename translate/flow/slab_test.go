@@ -3,8 +3,8 @@ package flow
 import "testing"
 
 type conn struct {
-	a, b int
-	p    *int
+	a int
+	p *int
 }
 
 func TestSlab(t *testing.T) {

@@ -71,7 +71,6 @@ type rig struct {
 	flows *flow.Table
 	e     *Engine
 	now   eventloop.Time
-	batch []*link.Frame
 }
 
 func newRig(t testing.TB, c Config, caps link.Caps) *rig {

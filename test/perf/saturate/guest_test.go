@@ -140,24 +140,23 @@ func (g *guest) takeTX() (uint32, bool) {
 	return i, true
 }
 
-// received calls f with the first buffer of each frame that has come and the
-// frame's length without the virtio header, and posts the buffers again.
-func (g *guest) received(f func(first []byte, n int)) (any bool) {
+// received calls f with the first buffer of each frame that has come, and posts
+// the buffers again.
+func (g *guest) received(f func(first []byte)) (any bool) {
 	var head []byte
-	left, total := 0, 0
+	left := 0
 	for {
-		i, n, ok := g.rx.Used()
+		i, _, ok := g.rx.Used()
 		if !ok {
 			break
 		}
 		any = true
 		if left == 0 {
 			head = g.mem.Bytes(g.rxBase+uint64(i)*rxBuf, rxBuf)
-			left, total = int(binary.LittleEndian.Uint16(head[10:])), -netHdr
+			left = int(binary.LittleEndian.Uint16(head[10:]))
 		}
-		total += int(n)
 		if left--; left == 0 {
-			f(head, total)
+			f(head)
 		}
 		g.post(i) // the frame's first buffer is not written again before Publish
 	}

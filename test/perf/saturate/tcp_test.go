@@ -114,7 +114,7 @@ func (c *conn) transmit(flags byte, n int) bool {
 }
 
 // input takes a frame from the backend.
-func (c *conn) input(b []byte, n int) {
+func (c *conn) input(b []byte) {
 	e := b[netHdr:]
 	if be.Uint16(e[12:]) != 0x0800 || e[14+9] != 6 {
 		return // ARP, neighbour discovery
@@ -153,7 +153,7 @@ func (c *conn) input(b []byte, n int) {
 		c.una = ack
 	}
 	c.wnd = uint32(be.Uint16(t[14:])) << c.peerScale
-	n = int(be.Uint16(e[16:])) - 20 - off
+	n := int(be.Uint16(e[16:])) - 20 - off
 	switch {
 	case n > 0 && seq != c.rcv:
 		c.bad++
