@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"guestwire/translate/forward"
 	"guestwire/translate/hostsock"
 )
 
@@ -195,7 +194,7 @@ func (n *Net) forwards(o *Options) error {
 		proto  hostsock.Proto
 		specs  []string
 	}{{"--tcp-ports", hostsock.TCP, o.TCPPorts}, {"--udp-ports", hostsock.UDP, o.UDPPorts}} {
-		rules, err := forward.DefaultGrammar.ParseSpecs(f.proto, f.specs)
+		rules, err := localPorts().ParseSpecs(f.proto, f.specs)
 		if err != nil {
 			return &Error{Option: f.option, Want: err.Error()}
 		}

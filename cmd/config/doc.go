@@ -7,7 +7,7 @@
 // What it trusts: nothing. Every error is an *Error that says which option was
 // wrong, with which value, and what would be right.
 //
-// What it reads beside its arguments: with `--address host` the host's own
-// addresses and routes (hostnet.go), which it is handed as a value, so that the
-// rest stays pure and testable.
+// What it reads beside its arguments: the range of ports that the host gives to
+// its own connections, and, with `--address host`, the host's addresses and
+// routes (hostnet.go). Both are read once, at start.
 package config

@@ -4,9 +4,24 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
+
+	"guestwire/translate/forward"
 )
+
+// localPorts reads which ports the host gives to its own outgoing connections:
+// `-t all` must leave them alone.
+func localPorts() forward.Grammar {
+	g := forward.DefaultGrammar
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	var first, last uint16
+	if n, _ := fmt.Sscan(string(b), &first, &last); err == nil && n == 2 && first <= last {
+		g.EphemeralFirst, g.EphemeralLast = first, last
+	}
+	return g
+}
 
 // ReadHostNet finds the interfaces that carry the host's default routes and
 // copies their first global address, prefix, router and MTU.
