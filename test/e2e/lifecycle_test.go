@@ -98,7 +98,7 @@ func TestQEMUDaemonRestart(t *testing.T) {
 func TestQEMUDriverRebind(t *testing.T) {
 	e := newEnv(t, setup{})
 	e.configure(t)
-	for range 3 {
+	for range 2 {
 		e.sh(t, "dev=$(basename $(readlink /sys/class/net/eth0/device)); cd /sys/bus/virtio/drivers/virtio_net && echo $dev > unbind && sleep 0.2 && echo $dev > bind && sleep 0.3; ip link")
 		e.configure(t)
 		e.quick(t)
@@ -118,7 +118,7 @@ func TestQEMUMemoryHotplug(t *testing.T) {
 		return n
 	}
 	before := total()
-	job, err := e.g.Start(2*time.Minute, fmt.Sprintf("guestprog get %s 200000000 21", service(netns.ServiceV4)))
+	job, err := e.g.Start(2*time.Minute, fmt.Sprintf("guestprog get %s 80000000 21", service(netns.ServiceV4)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestQEMUMemoryHotplug(t *testing.T) {
 	// Fill the memory that was there first, so that network buffers come to lie in the new one.
 	e.sh(t, fmt.Sprintf("mkdir -p /tmp/fill && head -c %dk /dev/zero > /tmp/fill/zero; ls -l /tmp/fill", before/2))
 	e.quick(t)
-	e.shFor(t, 3*time.Minute, fmt.Sprintf("guestprog get %s %d 22 && guestprog put %s %d 23", service(netns.ServiceV4), bulk, service(netns.ServiceV6), bulk))
+	e.shFor(t, 3*time.Minute, fmt.Sprintf("guestprog get %s %d 22 && guestprog put %s %d 23", service(netns.ServiceV4), bulk/4, service(netns.ServiceV6), bulk/4))
 }
 
 // testpmd drives the rings without a guest. In both directions it must see packets go: what it sends is consumed, and what comes for it arrives.
