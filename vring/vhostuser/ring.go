@@ -47,7 +47,7 @@ const (
 	EvUnmapped              // guest memory has changed and has not
 	EvBreak                 // the ring is untrustworthy
 	EvReset                 // RESET_DEVICE, or the frontend has gone
-	NumEvents // how many there are, to print the table with
+	NumEvents               // how many there are, to print the table with
 )
 
 var eventNames = [NumEvents]string{"NUM", "ADDR", "ADDR (moved)", "BASE", "KICK", "GET_BASE", "ENABLE 1", "ENABLE 0",
