@@ -28,6 +28,8 @@ type daemon struct {
 	path string
 	w    *worker.Worker
 	done chan error
+
+	unsealable bool // guest memory refuses seals, as a file on a disk does
 }
 
 // configOptions is what a row may change of the command line.
@@ -172,6 +174,10 @@ func (d *daemon) frontend(want uint64) *guest {
 	})
 	d.t.Cleanup(f.Close)
 	g := &guest{t: d.t, d: d, f: f, mem: vringtest.NewMemory(d.t, 8<<20, 8<<20)}
+	if d.unsealable {
+		_, err := unix.FcntlInt(uintptr(g.mem.FD), unix.F_ADD_SEALS, unix.F_SEAL_SEAL)
+		must(d.t, err)
+	}
 	_, p, err := f.Negotiate(want, protocol)
 	must(d.t, err)
 	must(d.t, f.Share(p, g.mem.Regions()))
