@@ -127,7 +127,7 @@ func (t *Translator) services(d Deps) {
 func (t *Translator) engines(d Deps) {
 	c := &t.c
 	t.udp = udp.New(udp.Config{Outbound4: c.Outbound4, Outbound6: c.Outbound6}, udp.Deps{
-		Port: &t.port, Host: d.Host, Timers: d.Timers, Flows: t.flows, Policy: t.policy, Log: c.Log,
+		Port: &t.port, Host: d.Host, Timers: d.Timers, Flows: t.flows, Policy: t.policy, Clock: d.Clock, Log: c.Log,
 	})
 	t.icmp = icmp.New(icmp.Config{Outbound4: c.Outbound4, Outbound6: c.Outbound6}, icmp.Deps{
 		Port: &t.port, Host: d.Host, Timers: d.Timers, Flows: t.flows, Policy: t.policy, Log: c.Log,

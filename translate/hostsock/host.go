@@ -100,6 +100,10 @@ type Host interface {
 	// Again has the watcher's Ready(cookie, eventloop.Again) called in the next
 	// turn, behind others: what a budget cut short goes on there.
 	Again(fd FD)
+	// AgainAt is Again in the first turn at or after a time of the loop's clock,
+	// as precise as the kernel wakes. The last call for an fd counts. It reports
+	// false when it cannot be had: too many rest already.
+	AgainAt(fd FD, at eventloop.Time) bool
 
 	// Writev sends stream bytes from bufs (guest memory is fine), MSG_NOSIGNAL.
 	// more is MSG_MORE.

@@ -205,6 +205,12 @@ func (k *Kernel) Again(fd FD) {
 	}
 }
 
+// AgainAt implements Host.
+func (k *Kernel) AgainAt(fd FD, at eventloop.Time) bool {
+	s := k.sock(fd)
+	return s != nil && k.loop.AgainAt(s.token, at)
+}
+
 // errno returns the errno of a loop error; a stale token is ENOENT, as an
 // unwatched descriptor is to epoll_ctl.
 func errno(err error) syscall.Errno {

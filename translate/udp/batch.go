@@ -53,6 +53,11 @@ func (e *Engine) note(i uint32, c *conn, p *wire.Packet, f *link.Frame, gso int,
 	b.items = append(b.items, item{
 		at: uint32(at), segs: uint16(len(b.segs) - at), len: p.PayloadLen, gso: gso, ttl: ttl, tos: p.TOS,
 	})
+	if c.listener == 0 {
+		c.idle.run = 0
+	} else {
+		e.listeners[c.listener].idle.run = 0
+	}
 	if c.first != 0 {
 		b.items[c.final].next = n
 		c.final = n

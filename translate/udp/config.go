@@ -41,5 +41,6 @@ type Deps struct {
 	Timers *eventloop.Wheel
 	Flows  *flow.Table
 	Policy Policy
+	Clock  eventloop.Clock               // the loop: the time of this turn; nil: streaming sockets do not rest
 	Log    func(format string, a ...any) // nil: silent
 }

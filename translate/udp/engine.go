@@ -37,6 +37,7 @@ type conn struct {
 	listener uint32 // the served socket that carries it; 0: it has its own
 	ttl      uint8  // of its own socket
 	waiting  bool   // in Engine.wait
+	idle     idle   // of its own socket
 
 	// In the batch being gathered.
 	first, final uint16 // items, 0: none

@@ -17,6 +17,7 @@ type listener struct {
 	guest   wire.Addr // zero: the guest's own
 	port    uint16
 	waiting bool
+	idle    idle
 
 	// In the batch being gathered: conns, linked by conn.next, and the next
 	// listener with some.
@@ -52,6 +53,7 @@ func (e *Engine) rewatch(n uint32) {
 	if int(n) >= len(e.listeners) || e.listeners[n].fd == hostsock.None {
 		return
 	}
+	e.listeners[n].idle = idle{}
 	if errno := e.d.Host.Watch(e.listeners[n].fd, eventloop.In|eventloop.Edge, e, served|n); errno != 0 {
 		e.stats.hostErrors++
 	}

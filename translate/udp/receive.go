@@ -48,6 +48,9 @@ func (e *Engine) Ready(cookie uint32, ev eventloop.Events) {
 	if ev&(eventloop.Err|eventloop.Again) != 0 {
 		e.errorsOf(s)
 	}
+	if r := e.idleOf(s); r.resting && e.d.Clock.Now() < r.until {
+		return
+	}
 	e.read(s)
 }
 
@@ -99,6 +102,7 @@ func (e *Engine) read(s source) {
 		n, errno := e.d.Host.Recv(fd, r.msgs[:])
 		if n == 0 {
 			if errno == 0 || errno == syscall.EAGAIN || failed {
+				e.rest(s, fd, 0)
 				return
 			}
 			// The pending error of a socket takes the place of data once.
@@ -108,7 +112,12 @@ func (e *Engine) read(s source) {
 		}
 		r.n, r.i, r.off, r.part, r.src = n, 0, 0, guest.Partial{}, s
 		e.assign(s)
-		if !e.deliver() || n < rxMessages {
+		came := r.datagrams()
+		if !e.deliver() {
+			return
+		}
+		if n < rxMessages {
+			e.rest(s, fd, came)
 			return
 		}
 	}

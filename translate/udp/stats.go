@@ -3,7 +3,7 @@ package udp
 type counters struct {
 	toHost, toGuest            uint64
 	flows, expired, evicted    uint64
-	fragmented                 uint64
+	fragmented, rests          uint64
 	errorsIn, errorsOut        uint64
 	hostErrors, faults         uint64
 	dropPort, dropGSO, dropTTL uint64
@@ -21,6 +21,7 @@ func (e *Engine) Each(f func(name string, value uint64)) {
 	f("expired", s.expired)        // of these, ended by idle time
 	f("evicted", s.evicted)        // of these, ended early for want of room
 	f("fragmented", s.fragmented)  // datagrams longer than the guest's MTU
+	f("rests", s.rests)            // times a streaming socket was left alone for a moment
 	f("errors_in", s.errorsIn)     // entries of error queues
 	f("errors_out", s.errorsOut)   // of these, told to the guest
 	f("host_errors", s.hostErrors) // failed host calls

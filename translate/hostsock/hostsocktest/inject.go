@@ -11,7 +11,7 @@ type fault struct {
 	errno syscall.Errno
 }
 
-var methods = []string{"Dial", "Listen", "Accept", "Refuse", "Close", "Shutdown", "Watch", "Rewatch", "Again",
+var methods = []string{"Dial", "Listen", "Accept", "Refuse", "Close", "Shutdown", "Watch", "Rewatch", "Again", "AgainAt",
 	"Writev", "Readv", "Peekv", "SetPeekOffset", "Discard", "Send", "Recv", "Errors", "SocketError", "Info",
 	"LocalAddr", "SetMSS", "SetTTL", "SetKeepalive"}
 

@@ -15,6 +15,8 @@ type Kernel struct {
 	NoPeek bool
 	// MaxFDs is the budget; Dial, Listen and Accept beyond it return EMFILE.
 	MaxFDs int
+	// Clock is what AgainAt goes by. Nil: AgainAt reports false.
+	Clock eventloop.Clock
 
 	t       testing.TB
 	socks   []*socket // by descriptor; numbers are never reused

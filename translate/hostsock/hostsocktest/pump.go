@@ -45,6 +45,16 @@ func (k *Kernel) Again(fd hostsock.FD) {
 	}
 }
 
+// AgainAt implements hostsock.Host.
+func (k *Kernel) AgainAt(fd hostsock.FD, at eventloop.Time) bool {
+	s, e := k.enter("AgainAt", fd)
+	if e != 0 || s.src == nil || k.Clock == nil {
+		return false
+	}
+	s.later, s.at = true, at
+	return true
+}
+
 // wake notes that something has happened to s; key says what, 0 anything. An
 // edge-triggered watcher that has not asked for it sleeps on (ep_poll_callback).
 func (s *socket) wake(key eventloop.Events) {
@@ -126,6 +136,15 @@ func (k *Kernel) Pump() bool {
 		}
 		if ev := s.due(); ev != 0 {
 			batch = append(batch, event{s, ev})
+		}
+	}
+	for _, s := range k.socks {
+		if s != nil && !s.closed && s.later && s.at <= k.Clock.Now() {
+			s.later = false
+			if !s.again {
+				s.again = true
+				k.agains = append(k.agains, s)
+			}
 		}
 	}
 	agains := k.agains

@@ -55,6 +55,8 @@ type socket struct {
 	want   eventloop.Events
 	edge   bool // something has happened since the last call
 	again  bool
+	later  bool           // AgainAt was asked for
+	at     eventloop.Time // when
 
 	// TCP
 	state   state
