@@ -26,7 +26,7 @@
 //
 // # Behaviour that all its users rely on
 //
-//   - TCP: TCP_NODELAY always. Where the kernel has SO_PEEK_OFF for TCP (IPv4 from
+//   - TCP: TCP_NODELAY and SO_OOBINLINE always. Where the kernel has SO_PEEK_OFF for TCP (IPv4 from
 //     Linux 6.9, IPv6 from 6.11) the peek offset is on and 0 from the start. A
 //     write to a closed peer is EPIPE, never a signal.
 //   - UDP: one Send of a run of equal datagrams (SegSize) is one UDP_SEGMENT

@@ -339,11 +339,15 @@ func TestVanishedMemory(t *testing.T) {
 	}
 }
 
-// Segments leave at once in both directions, whoever opened the connection.
+// Segments leave at once in both directions, and urgent bytes stay where they
+// are, whoever opened the connection.
 func TestNoDelay(t *testing.T) {
 	k, _ := newKernel(t)
 	a, b := pair(t, k)
 	for _, fd := range []hostsock.FD{a, b} {
+		if v, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE); v != 1 {
+			t.Errorf("SO_OOBINLINE %d %v", v, err)
+		}
 		if v, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY); v != 1 {
 			t.Errorf("TCP_NODELAY %d %v", v, err)
 		}

@@ -134,8 +134,8 @@ func unspecified(v6 bool, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
 }
 
-// Accept implements Host. TCP_NODELAY and the peek offset are inherited from the
-// listener.
+// Accept implements Host. TCP_NODELAY, SO_OOBINLINE and the peek offset are
+// inherited from the listener.
 func (k *Kernel) Accept(l FD) (fd FD, peer, local netip.AddrPort, e syscall.Errno) {
 	s := k.sock(l)
 	if s == nil {

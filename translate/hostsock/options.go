@@ -36,6 +36,8 @@ func (k *Kernel) prepare(fd FD, p Proto, v6, both bool, o *Options) syscall.Errn
 	switch p {
 	case TCP:
 		setInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		// Out of band, a byte would be missing between peeked ones.
+		setInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 		if k.peek {
 			setInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0)
 		}
