@@ -173,8 +173,9 @@
 //	idle connection                  about 300 bytes here, and no buffer
 //
 // If the guest has more than 64 MiB inside windows at once that no target takes
-// (it takes 500 connections to do that), segments are dropped as drop_in_window;
-// otherwise that counter stays 0.
+// (it takes 64 connections with windows grown to the full that all stall at the
+// same time), segments are dropped as drop_in-window and not acknowledged, so
+// that the guest sends them again; otherwise that counter stays 0.
 //
 // # Options
 //
