@@ -82,6 +82,17 @@ func (g *guest) connect(s *server, sport uint16) *conn {
 	return c
 }
 
+// established is a worker with a guest that has one connection to a service on
+// the host, from guest port 4001.
+func established(t *testing.T) (*daemon, *guest, *conn, *peer) {
+	t.Helper()
+	d := start(t, nil)
+	srv := listen(t)
+	g := d.guest()
+	c := g.connect(srv, 4001)
+	return d, g, c, srv.accept()
+}
+
 // segment sends a segment at the connection's numbers, with ACK unless change
 // makes it a SYN.
 func (c *conn) segment(data string, change func(*layers.TCP)) {

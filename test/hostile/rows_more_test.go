@@ -95,11 +95,7 @@ func wrongKicks(t *testing.T) {
 // zeroWindow: what the host sends waits in its socket, and comes when the window
 // opens.
 func zeroWindow(t *testing.T) {
-	d := start(t, nil)
-	srv := listen(t)
-	g := d.guest()
-	c := g.connect(srv, 4001)
-	p := srv.accept()
+	d, g, c, p := established(t)
 	c.segment("", func(s *layers.TCP) { s.Window = 0 })
 	c.send("shut") // its ACK's answer carries a window too
 	p.want("shut")
@@ -134,11 +130,7 @@ func hugeScale(t *testing.T) {
 }
 
 func duplicateACKs(t *testing.T) {
-	d := start(t, nil)
-	srv := listen(t)
-	g := d.guest()
-	c := g.connect(srv, 4001)
-	p := srv.accept()
+	d, g, c, p := established(t)
 	if _, err := p.c.Write([]byte("once")); err != nil {
 		t.Fatal(err)
 	}
@@ -182,11 +174,7 @@ func unofferedOptions(t *testing.T) {
 
 // halfClosed: the guest has said its last word, the host has not.
 func halfClosed(t *testing.T) {
-	d := start(t, nil)
-	srv := listen(t)
-	g := d.guest()
-	c := g.connect(srv, 4001)
-	p := srv.accept()
+	d, g, c, p := established(t)
 	c.segment("", func(s *layers.TCP) { s.FIN = true })
 	c.seq++
 	if n, err := p.c.Read(make([]byte, 1)); n != 0 || err == nil {

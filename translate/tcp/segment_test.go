@@ -130,9 +130,9 @@ func TestT13(t *testing.T) {
 		}
 		c.raw(at(0, "0123456789"))
 		ack(10)
-		c.raw(at(0, "XXXXXXXXXX")) // fully old
+		c.raw(at(0, "----------")) // fully old
 		ack(10)
-		c.raw(at(5, "XXXXXabcde")) // partly old
+		c.raw(at(5, "-----abcde")) // partly old
 		ack(15)
 		c.raw(at(20, "klmno")) // ahead
 		ack(15, [2]uint32{20, 25})
