@@ -24,6 +24,7 @@ import (
 type Worker struct {
 	cfg        *config.Net
 	log        *slog.Logger
+	seams      Seams
 	loop       *eventloop.Loop
 	host       *hostsock.Kernel
 	translator *translate.Translator
@@ -41,21 +42,10 @@ type attachment interface {
 }
 
 // New opens everything that cfg asks for: a Worker that exists will serve.
-func New(cfg *config.Net, log *slog.Logger) (*Worker, error) {
-	raiseDescriptorLimit()
-	w := &Worker{cfg: cfg, log: log}
-	steps := []func() error{w.openLoop, w.openHost, w.openTranslator, w.attach, w.watch}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			w.Close()
-			return nil, err
-		}
-	}
-	return w, nil
-}
+func New(cfg *config.Net, log *slog.Logger) (*Worker, error) { return NewOn(cfg, log, Seams{}) }
 
 func (w *Worker) openLoop() (err error) {
-	w.loop, err = eventloop.New(eventloop.NewClock())
+	w.loop, err = eventloop.New(w.seams.Clock)
 	return err
 }
 
@@ -68,7 +58,7 @@ func (w *Worker) openTranslator() (err error) {
 	w.resolver = resolver{fixedUp: w.cfg.Upstream, fixedSearch: w.cfg.Search}
 	w.resolver.set(readResolvConf())
 	w.translator, err = translate.New(w.translateConfig(), translate.Deps{
-		Host: w.host, Timers: w.loop.Timers(), Clock: w.loop, Resolver: &w.resolver,
+		Host: w.seams.Host(w.host), Timers: w.loop.Timers(), Clock: w.loop, Resolver: &w.resolver,
 	})
 	return err
 }
