@@ -13,7 +13,6 @@ const (
 	Loop                              // chain longer than its table: it loops [head]
 	Address                           // buffer not wholly inside guest memory [guest address]
 	Order                             // readable buffer behind a writable one [guest address]
-	TooLong                           // chain of more than 2^32-1 bytes [bytes so far]
 	Segments                          // chain cut into more pieces than a queue may hold [pieces]
 	IndirectOff                       // indirect descriptor without VIRTIO_F_INDIRECT_DESC [head]
 	IndirectNested                    // indirect descriptor inside an indirect table [head]
@@ -34,7 +33,6 @@ var reasonNames = [...]string{
 	Loop:            "descriptor loop",
 	Address:         "buffer outside guest memory",
 	Order:           "readable buffer after writable",
-	TooLong:         "chain over 4 GiB",
 	Segments:        "chain too fragmented",
 	IndirectOff:     "indirect descriptor not negotiated",
 	IndirectNested:  "nested indirect descriptor",

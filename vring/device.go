@@ -2,6 +2,10 @@ package vring
 
 import "guestwire/vring/guestmem"
 
+// Oversize is the ReadLen of a chain of more bytes than a length can say. It has
+// no segments.
+const Oversize = 1<<32 - 1
+
 // Chain is one descriptor chain, validated and translated. Its slices are the
 // queue's: they stay valid until the chain is rewound or, when it is pushed,
 // until the Publish that hands it back. What they point to is guest memory.
@@ -9,7 +13,7 @@ type Chain struct {
 	Head     uint16
 	Readable [][]byte // what the driver wrote for us, in order
 	Writable [][]byte // where we may write, in order
-	ReadLen  uint32   // bytes in Readable
+	ReadLen  uint32   // bytes in Readable, or Oversize
 	WriteLen uint32   // bytes in Writable
 }
 

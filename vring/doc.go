@@ -24,10 +24,11 @@
 // Nothing that lies in shared memory. Every field is fetched once into a private
 // copy, and all decisions are made on the copy at full width. A chain comes out
 // of Pop checked: heads and next in range, steps counted, every byte inside
-// guest memory (cut where regions meet), readable before writable, at most
-// 2^32-1 bytes, indirect tables negotiated, not nested, not chained, at most
-// max(Size, 1024) descriptors, and wherever they lie. Empty buffers are skipped;
-// a chain of nothing else is popped with no segments. What a chain is for, and
+// guest memory (cut where regions meet), readable before writable, fewer than
+// 2^32-1 bytes (a longer one comes as Oversize), indirect tables negotiated, not
+// nested, not chained, at most max(Size, 1024) descriptors, and wherever they
+// lie. Empty buffers are skipped; a chain of nothing else is popped with no
+// segments. What a chain is for, and
 // so its direction and least length, is for the device to check. The bytes behind
 // the segments stay the guest's and change at any time.
 //

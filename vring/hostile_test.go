@@ -59,7 +59,7 @@ func TestHostileContent(t *testing.T) {
 				t.Errorf("%d bytes to read, %d to write in %d pieces; want %d, %d, %d",
 					c.ReadLen, c.WriteLen, len(c.Readable)+len(c.Writable), h.Read, h.Written, h.Pieces)
 			}
-			if total(c.Readable) != int(c.ReadLen) || total(c.Writable) != int(c.WriteLen) {
+			if c.ReadLen != vring.Oversize && total(c.Readable) != int(c.ReadLen) || total(c.Writable) != int(c.WriteLen) {
 				t.Error("the slices do not add up to the lengths")
 			}
 			q.Push(c.Head, 0)

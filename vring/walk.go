@@ -31,8 +31,8 @@ func (q *DeviceQueue) walk(c *Chain, head uint16, d descriptor) bool {
 			if !write && writeLen != 0 {
 				return q.fail(Order, d.addr)
 			}
-			if readLen+writeLen+uint64(d.length) > 1<<32-1 {
-				return q.fail(TooLong, readLen+writeLen)
+			if readLen+writeLen+uint64(d.length) >= Oversize {
+				return q.oversize(c, head)
 			}
 			if !q.addSegments(d) {
 				return false
@@ -84,6 +84,23 @@ func (q *DeviceQueue) addSegments(d descriptor) bool {
 		addr += uint64(len(seg)) // cannot wrap: no region ends beyond 2^64-1
 		n -= uint64(len(seg))
 	}
+	return true
+}
+
+// oversize pops a chain of more than 2^32-1 bytes, which no used length could
+// tell of (2.7.5.3: a driver must not add more than 2^32). It is the driver's own
+// loss and says nothing about the ring, so the device gets it, without its bytes,
+// to give back.
+func (q *DeviceQueue) oversize(c *Chain, head uint16) bool {
+	f := &q.flight
+	f.abort()
+	if !f.add(nil) {
+		return q.full()
+	}
+	c.Head = head
+	c.Readable, c.ReadLen, c.Writable, c.WriteLen = nil, Oversize, nil, 0
+	f.commit(head, false)
+	q.lastAvail++
 	return true
 }
 

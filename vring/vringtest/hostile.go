@@ -90,7 +90,7 @@ func Hostiles() []Hostile {
 			r.SetDesc(1, r.buf(), 64, 0, 0)
 			r.Offer(0)
 		}},
-		{ID: "R11", Name: "more than 4 GiB in total", Features: ind, Want: vring.TooLong, Build: func(r *Ring) {
+		{ID: "R11", Name: "more than 4 GiB in total", Features: ind, Read: vring.Oversize, Build: func(r *Ring) {
 			first := r.Mem.regions[0] // the same bytes again and again
 			n := int((1<<32)/first.Size) + 1
 			if n > 1024 {
