@@ -60,7 +60,7 @@ func TestCatalogue(t *testing.T) {
 		{"M16 log", testM16}, {"M17 inflight", testM17}, {"M18 event descriptors", testM18},
 		{"M19 GET_VRING_BASE", testM19}, {"M20 enable storms", testM20}, {"M22 second frontend", testM22},
 		{"M23 silence", testM23}, {"M24 replies not read", testM24}, {"M28 config", testM28}, {"M29 device state", testM29},
-		{"R18 ring size", testR18}, {"R19 ring addresses", testR19}, {"R21 kicks", testR21},
+		{"R18 ring size", testR18}, {"R19 ring addresses", testR19}, {"R21 kicks", testR21}, {"R24 drained kick", testR24},
 	} {
 		t.Run(c.name, c.test)
 	}
@@ -883,6 +883,24 @@ func testR19(t *testing.T) {
 		kick(v, 0)
 		b.turn()
 	})
+}
+
+// testR24: both rings have one eventfd, which the frontend has made blocking
+// again. One kick wakes both, and the one that comes second finds it drained.
+func testR24(t *testing.T) {
+	b := newBench(t)
+	f, v := b.running()
+	fd := v.drv[0].Kick.FD
+	b.do(func() error { return f.SetVringKick(0, fd) }, func() error { return f.SetVringKick(1, fd) })
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	b.dev.Kicks[0], b.dev.Kicks[1] = 0, 0
+	kick(v, 0)
+	b.turn()
+	if b.dev.Kicks[0] != 1 || b.dev.Kicks[1] != 1 {
+		t.Errorf("served %d and %d times", b.dev.Kicks[0], b.dev.Kicks[1])
+	}
 }
 
 func testR21(t *testing.T) {
