@@ -16,10 +16,10 @@ import (
 
 // Packages of this machine, by what needs them.
 var (
-	always     = []string{"iproute2", "xz-utils", "kmod"}
-	forTree    = []string{"debootstrap", "patchelf"}
-	forKernel  = []string{"qemu-system-x86", "busybox-static"}
-	forTestPMD = []string{}
+	always    = []string{"iproute2", "xz-utils", "kmod"}
+	forTree   = []string{"debootstrap", "patchelf"}
+	forKernel = []string{"qemu-system-x86", "busybox-static"}
+	forVSock  = []string{"gcc", "make", "libc6-dev"}
 )
 
 // packages installs the Debian packages that are missing.
@@ -31,8 +31,8 @@ func (l *Lab) packages(parts Part) error {
 	if parts&Kernel != 0 {
 		need = append(need, forKernel...)
 	}
-	if parts&TestPMD != 0 {
-		need = append(need, forTestPMD...)
+	if parts&VSock != 0 {
+		need = append(need, forVSock...)
 	}
 	missing := notInstalled(need)
 	if os.Geteuid() != 0 {

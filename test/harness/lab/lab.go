@@ -15,12 +15,13 @@ import (
 // Part is something that Prepare can bring.
 type Part uint
 
-// The parts. UML and the peers live in one tree; QEMU is the kernel for it.
+// The parts. UML, the newest QEMU and the peers live in one tree; Kernel is the kernel for QEMU; VSock is the kernel's own tests of vsock.
 const (
 	Tree Part = 1 << iota
 	Kernel
 	TestPMD
-	All = Tree | Kernel | TestPMD
+	VSock
+	All = Tree | Kernel | TestPMD | VSock
 )
 
 // Lab is where things are.
@@ -67,9 +68,10 @@ func Prepare(parts Part, progress io.Writer) (*Lab, error) {
 		what  string
 		build func(dir, final string) error
 	}{
-		{Tree, l.treeDir(), "Debian tree with User Mode Linux and the peers (about 90 s)", l.buildTree},
+		{Tree, l.treeDir(), "Debian tree with User Mode Linux, QEMU and the peers (about 2 minutes)", l.buildTree},
 		{Kernel, l.kernelDir(), "Debian's newest cloud kernel for QEMU (about 15 s)", l.buildKernel},
 		{TestPMD, l.dpdkDir(), "DPDK testpmd (about 10 s)", l.buildTestPMD},
+		{VSock, l.vsockDir(), "kernel's vsock tests (about 30 s)", l.buildVSock},
 	} {
 		if parts&p.part == 0 {
 			continue

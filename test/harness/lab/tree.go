@@ -14,7 +14,7 @@ import (
 // treePackages are what the guests and the peers of the tests are made of, beyond Debian's minimum.
 var treePackages = []string{
 	"passt", "iperf3", "netperf", "socat", "ncat", "curl", "iproute2", "iputils-ping", "traceroute", "bind9-dnsutils", "ethtool", "kmod", "procps",
-	"udhcpc", "dhcpcd-base", "tcpdump", "ca-certificates",
+	"udhcpc", "dhcpcd-base", "tcpdump", "ca-certificates", "vhost-device-vsock", "qemu-system-x86", "systemd", "openssh-client", "openssh-server", "strace",
 }
 
 const treeSuite = "forky"
@@ -105,4 +105,12 @@ func libraries(tree string) string { return filepath.Join(tree, "usr/lib/x86_64-
 func (l *Lab) Program(name string, args ...string) []string {
 	path := filepath.Join(l.Tree(), "usr/bin", name)
 	return append([]string{loader(l.Tree()), "--library-path", libraries(l.Tree()), "--argv0", path, path}, args...)
+}
+
+// QEMU is the newest QEMU, the tree's: what goes before and after a command line (package guest), and its environment.
+func (l *Lab) QEMU() (wrap []string, binary string, args, env []string) {
+	argv := l.Program("qemu-system-x86_64")
+	share := filepath.Join(l.Tree(), "usr/share")
+	return argv[:len(argv)-1], argv[len(argv)-1], []string{"-L", filepath.Join(share, "qemu"), "-L", filepath.Join(share, "seabios")},
+		[]string{"QEMU_MODULE_DIR=" + filepath.Join(libraries(l.Tree()), "qemu")}
 }
