@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
@@ -17,15 +18,21 @@ import (
 // the gateway's address.
 type server struct {
 	t *testing.T
+	f *family
 	l *net.TCPListener
 }
 
 func listen(t *testing.T) *server {
 	t.Helper()
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IP{127, 0, 0, 1}})
+	return listenOn(t, bothFamily[0])
+}
+
+func listenOn(t *testing.T, f *family) *server {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(f.loopback, 0)))
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
-	return &server{t, l}
+	return &server{t, f, l}
 }
 
 func (s *server) port() uint16 { return uint16(s.l.Addr().(*net.TCPAddr).Port) }
@@ -64,6 +71,7 @@ func (p *peer) wantReset() {
 // conn is the guest's end, driven by hand.
 type conn struct {
 	g            *guest
+	to           net.IP
 	sport, dport uint16
 	seq, ack     uint32
 }
@@ -71,7 +79,7 @@ type conn struct {
 // connect opens a connection from guest port sport.
 func (g *guest) connect(s *server, sport uint16) *conn {
 	g.t.Helper()
-	c := &conn{g: g, sport: sport, dport: s.port(), seq: 1000}
+	c := &conn{g: g, to: s.f.gateway, sport: sport, dport: s.port(), seq: 1000}
 	c.segment("", func(s *layers.TCP) { s.SYN = true })
 	sa := g.awaitSegment("a SYN-ACK", sport, func(s *layers.TCP) bool { return s.SYN && s.ACK })
 	if sa.Ack != 1001 {
@@ -86,8 +94,13 @@ func (g *guest) connect(s *server, sport uint16) *conn {
 // the host, from guest port 4001.
 func established(t *testing.T) (*daemon, *guest, *conn, *peer) {
 	t.Helper()
+	return establishedOn(t, bothFamily[0])
+}
+
+func establishedOn(t *testing.T, f *family) (*daemon, *guest, *conn, *peer) {
+	t.Helper()
 	d := start(t, nil)
-	srv := listen(t)
+	srv := listenOn(t, f)
 	g := d.guest()
 	c := g.connect(srv, 4001)
 	return d, g, c, srv.accept()
@@ -97,7 +110,7 @@ func established(t *testing.T) (*daemon, *guest, *conn, *peer) {
 // makes it a SYN.
 func (c *conn) segment(data string, change func(*layers.TCP)) {
 	c.g.t.Helper()
-	c.g.send(tcp(c.g.t, gateway, c.sport, c.dport, []byte(data), func(s *layers.TCP) {
+	c.g.send(tcp(c.g.t, c.to, c.sport, c.dport, []byte(data), func(s *layers.TCP) {
 		s.Seq, s.Ack, s.ACK = c.seq, c.ack, true
 		change(s)
 		if s.SYN && s.Seq == 1000 {

@@ -38,25 +38,30 @@ func ip4(proto layers.IPProtocol, src, dst net.IP) *layers.IPv4 {
 // udp is a datagram from port 4000 of src.
 func udp(t *testing.T, src, dst net.IP, port uint16, data []byte) []byte {
 	t.Helper()
-	ip := ip4(layers.IPProtocolUDP, src, dst)
-	u := &layers.UDP{SrcPort: 4000, DstPort: layers.UDPPort(port)}
-	_ = u.SetNetworkLayerForChecksum(ip)
-	return frame(t, layers.EthernetTypeIPv4, ip, u, gopacket.Payload(data))
+	return udpFrom(t, src, 4000, dst, port, data)
+}
+
+func udpFrom(t *testing.T, src net.IP, sport uint16, dst net.IP, port uint16, data []byte) []byte {
+	t.Helper()
+	n := ip(layers.IPProtocolUDP, src, dst)
+	u := &layers.UDP{SrcPort: layers.UDPPort(sport), DstPort: layers.UDPPort(port)}
+	_ = u.SetNetworkLayerForChecksum(n)
+	return frame(t, familyOf(dst).typ, n, u, gopacket.Payload(data))
 }
 
 // tcp is a segment from the guest to dst; change sets flags, options, numbers.
 func tcp(t *testing.T, dst net.IP, sport, dport uint16, data []byte, change func(*layers.TCP)) []byte {
 	t.Helper()
-	return tcpFrom(t, guestIP, dst, sport, dport, data, change)
+	return tcpFrom(t, familyOf(dst).guest, dst, sport, dport, data, change)
 }
 
 func tcpFrom(t *testing.T, src, dst net.IP, sport, dport uint16, data []byte, change func(*layers.TCP)) []byte {
 	t.Helper()
-	ip := ip4(layers.IPProtocolTCP, src, dst)
+	n := ip(layers.IPProtocolTCP, src, dst)
 	s := &layers.TCP{SrcPort: layers.TCPPort(sport), DstPort: layers.TCPPort(dport), Window: 65535}
 	change(s)
-	_ = s.SetNetworkLayerForChecksum(ip)
-	return frame(t, layers.EthernetTypeIPv4, ip, s, gopacket.Payload(data))
+	_ = s.SetNetworkLayerForChecksum(n)
+	return frame(t, familyOf(dst).typ, n, s, gopacket.Payload(data))
 }
 
 // ping checks that the gateway answers an echo request: the whole way through

@@ -122,7 +122,7 @@ func hugeScale(t *testing.T) {
 		s.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{255}}}
 	}))
 	sa := g.awaitSegment("a SYN-ACK", 4001, func(s *layers.TCP) bool { return s.SYN && s.ACK })
-	c := &conn{g: g, sport: 4001, dport: srv.port(), seq: 1001, ack: sa.Seq + 1}
+	c := &conn{g: g, to: gateway, sport: 4001, dport: srv.port(), seq: 1001, ack: sa.Seq + 1}
 	c.segment("", func(s *layers.TCP) { s.Window = 1 })
 	c.alive(srv.accept())
 	g.leave()

@@ -203,7 +203,7 @@ func dataOnSYN(t *testing.T) {
 	if sa.Ack != 1001 {
 		t.Errorf("SYN-ACK for %d, want 1001", sa.Ack)
 	}
-	c := &conn{g: g, sport: 4001, dport: srv.port(), seq: 1001, ack: sa.Seq + 1}
+	c := &conn{g: g, to: gateway, sport: 4001, dport: srv.port(), seq: 1001, ack: sa.Seq + 1}
 	p := srv.accept()
 	c.alive(p)
 	g.leave()
@@ -241,7 +241,7 @@ func strangeMSS(t *testing.T) {
 			s.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{byte(mss >> 8), byte(mss)}}}
 		}))
 		sa := g.awaitSegment("a SYN-ACK", sport, func(s *layers.TCP) bool { return s.SYN && s.ACK })
-		c := &conn{g: g, sport: sport, dport: srv.port(), seq: 1001, ack: sa.Seq + 1}
+		c := &conn{g: g, to: gateway, sport: sport, dport: srv.port(), seq: 1001, ack: sa.Seq + 1}
 		c.segment("", func(*layers.TCP) {})
 		p := srv.accept()
 		if _, err := p.c.Write(make([]byte, 4000)); err != nil {

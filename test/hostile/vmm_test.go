@@ -18,6 +18,8 @@ import (
 
 	"guestwire/cmd/config"
 	"guestwire/cmd/worker"
+	"guestwire/translate/hostsock"
+	"guestwire/vring/eventloop"
 	"guestwire/vring/vhostuser"
 	"guestwire/vring/vringtest"
 )
@@ -29,6 +31,8 @@ type daemon struct {
 	w    *worker.Worker
 	done chan error
 
+	clock *clock
+
 	unsealable bool // guest memory refuses seals, as a file on a disk does
 }
 
@@ -39,7 +43,13 @@ type configOptions = config.Options
 // still serve a guest.
 func start(t *testing.T, change func(*configOptions)) *daemon {
 	t.Helper()
-	o := config.Options{SocketPath: filepath.Join(t.TempDir(), "s"), FD: -1, MapHostLoopback: []string{"10.0.2.2"}}
+	return startOn(t, change, nil)
+}
+
+// startOn is start with the host's sockets wrapped.
+func startOn(t *testing.T, change func(*configOptions), host func(hostsock.Host) hostsock.Host) *daemon {
+	t.Helper()
+	o := config.Options{SocketPath: filepath.Join(t.TempDir(), "s"), FD: -1, MapHostLoopback: []string{"10.0.2.2", "fd67:7765:7374::2"}}
 	if change != nil {
 		change(&o)
 	}
@@ -48,11 +58,12 @@ func start(t *testing.T, change func(*configOptions)) *daemon {
 		t.Fatal(err)
 	}
 	fds := descriptors(t)
-	w, err := worker.New(c, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	clk := &clock{Clock: eventloop.NewClock()}
+	w, err := worker.NewOn(c, slog.New(slog.NewTextHandler(io.Discard, nil)), worker.Seams{Clock: clk, Host: host})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, path: o.SocketPath, w: w, done: make(chan error, 1)}
+	d := &daemon{t: t, path: o.SocketPath, w: w, done: make(chan error, 1), clock: clk}
 	go func() { d.done <- w.Run() }()
 	t.Cleanup(func() {
 		w.Stop()
