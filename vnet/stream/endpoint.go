@@ -7,6 +7,7 @@ import (
 
 	"guestwire/vnet/link"
 	"guestwire/vring/eventloop"
+	"guestwire/vring/unixsock"
 )
 
 // Config says where the peer is met: exactly one of Path and FD.
@@ -95,7 +96,7 @@ func New(c Config, h link.Handler, loop *eventloop.Loop) (*Endpoint, error) {
 	case c.Client && c.Path == "":
 		return nil, errors.New("stream: client mode needs a socket path")
 	}
-	e := &Endpoint{c: c, h: h, loop: loop, conn: conn{fd: -1}, listener: listener{fd: -1}}
+	e := &Endpoint{c: c, h: h, loop: loop, conn: conn{fd: -1}, listener: listener{sock: unixsock.Listener{FD: -1}}}
 	e.in.buf = make([]byte, inSize)
 	e.out.buf = make([]byte, outSize)
 	if err := e.open(); err != nil {

@@ -7,25 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestwire/vring/eventloop"
+	"guestwire/vring/unixsock"
 )
 
 // retry is how long to wait before connecting again, or accepting again after
 // the process has run out of descriptors.
 const retry = eventloop.Time(500_000_000)
 
-const (
-	socketType = unix.SOCK_STREAM | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
-	backlog    = 1
-)
+const backlog = 1
 
 // listener is how the next peer comes.
 type listener struct {
-	fd    int // listening socket, -1: none
+	sock  unixsock.Listener // FD -1: none
 	token eventloop.Token
 	timer eventloop.TimerID
-	path  string // socket file that is ours to remove
-	dev   uint64
-	ino   uint64
 	quiet bool // the reason why no connection is had has been logged
 }
 
@@ -37,11 +32,11 @@ func (e *Endpoint) open() error {
 		e.dial()
 		return nil
 	case e.c.Path != "":
-		fd, err := e.bind()
+		l, err := unixsock.Listen(e.c.Path, unixsock.Options{Mode: e.c.Mode, Backlog: backlog})
 		if err != nil {
-			return fmt.Errorf("stream: listen on %s: %w", e.c.Path, err)
+			return fmt.Errorf("stream: %w", err)
 		}
-		return e.listen(fd)
+		return e.listen(l)
 	}
 	return e.take(e.c.FD)
 }
@@ -54,7 +49,7 @@ func (e *Endpoint) take(fd int) error {
 	}
 	unix.CloseOnExec(fd)
 	if on, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); on != 0 {
-		return e.listen(fd)
+		return e.listen(unixsock.Listener{FD: fd})
 	}
 	if err := e.connected(fd); err != nil {
 		return fmt.Errorf("stream: descriptor %d: %w", fd, err)
@@ -62,10 +57,10 @@ func (e *Endpoint) take(fd int) error {
 	return nil
 }
 
-func (e *Endpoint) listen(fd int) (err error) {
-	e.listener.fd = fd
-	if err = unix.SetNonblock(fd, true); err == nil {
-		e.listener.token, err = e.loop.Add(fd, eventloop.In, e, cookieListen)
+func (e *Endpoint) listen(l unixsock.Listener) (err error) {
+	e.listener.sock = l
+	if err = unix.SetNonblock(l.FD, true); err == nil {
+		e.listener.token, err = e.loop.Add(l.FD, eventloop.In, e, cookieListen)
 	}
 	if err != nil {
 		return fmt.Errorf("stream: listening socket: %w", err)
@@ -73,87 +68,18 @@ func (e *Endpoint) listen(fd int) (err error) {
 	return nil
 }
 
-// bind makes the listening socket at c.Path. A socket file there that nobody
-// listens on is left over from a process that died, and is replaced; anything
-// else is not ours to remove.
-func (e *Endpoint) bind() (int, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, socketType, 0)
-	if err != nil {
-		return -1, err
-	}
-	addr := &unix.SockaddrUnix{Name: e.c.Path}
-	err = unix.Bind(fd, addr)
-	if errors.Is(err, unix.EADDRINUSE) {
-		if err = removeStale(e.c.Path); err == nil {
-			err = unix.Bind(fd, addr)
-		}
-	}
-	if err == nil {
-		err = e.own(fd)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// own sets the file's mode before anyone can connect, and remembers the file.
-func (e *Endpoint) own(fd int) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(e.c.Path, &st); err != nil {
-		return err
-	}
-	l := &e.listener
-	l.path, l.dev, l.ino = e.c.Path, st.Dev, st.Ino
-	mode := e.c.Mode.Perm()
-	if mode == 0 {
-		mode = 0o600
-	}
-	if err := unix.Chmod(e.c.Path, uint32(mode)); err != nil {
-		return err
-	}
-	return unix.Listen(fd, backlog)
-}
-
-func removeStale(path string) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return errors.New("the file exists and is not a socket")
-	}
-	fd, err := unix.Socket(unix.AF_UNIX, socketType, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	// EAGAIN is a listener whose backlog is full.
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); !errors.Is(err, unix.ECONNREFUSED) {
-		return errors.New("another process listens there")
-	}
-	return unix.Unlink(path)
-}
-
 func (e *Endpoint) closeListener() {
 	l := &e.listener
 	e.loop.Timers().Free(l.timer)
-	if l.fd >= 0 {
-		e.loop.Remove(l.token)
-		unix.Close(l.fd)
-	}
-	var st unix.Stat_t
-	if l.path != "" && unix.Lstat(l.path, &st) == nil && st.Dev == l.dev && st.Ino == l.ino {
-		unix.Unlink(l.path)
-	}
-	*l = listener{fd: -1}
+	e.loop.Remove(l.token)
+	l.sock.Close()
+	*l = listener{sock: unixsock.Listener{FD: -1}}
 }
 
 // acceptable takes the next peer. A second one is told at once, by being closed,
 // that it is one too many.
 func (e *Endpoint) acceptable() {
-	fd, _, err := unix.Accept4(e.listener.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	fd, _, err := unix.Accept4(e.listener.sock.FD, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 		// The connection stays pending and the socket readable: look away.
@@ -188,7 +114,7 @@ func (e *Endpoint) next() {
 	switch {
 	case e.c.Client:
 		e.sleep()
-	case e.listener.fd < 0 && e.c.Gone != nil:
+	case e.listener.sock.FD < 0 && e.c.Gone != nil:
 		e.c.Gone()
 	}
 }
@@ -209,13 +135,10 @@ func (e *Endpoint) Expired(uint32) {
 // dial connects to the peer's socket. UNIX sockets connect at once or not at
 // all.
 func (e *Endpoint) dial() {
-	fd, err := unix.Socket(unix.AF_UNIX, socketType, 0)
-	if err == nil {
-		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: e.c.Path}); err != nil {
-			unix.Close(fd)
-		} else {
-			err = e.connected(fd)
-		}
+	fd, errno := unixsock.Dial(e.c.Path, unix.SOCK_STREAM)
+	err := error(errno)
+	if errno == 0 {
+		err = e.connected(fd)
 	}
 	if err != nil {
 		if !e.listener.quiet {

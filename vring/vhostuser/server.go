@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestwire/vring/eventloop"
+	"guestwire/vring/unixsock"
 )
 
 const (
@@ -24,7 +25,7 @@ type ServerConfig struct {
 	Path   string      // socket to listen on, or with Client to connect to; @name is abstract
 	FD     int         // without Path: a unix socket we were started with, listening or connected; owned by the Server
 	Client bool        // connect to Path, again and again, instead of listening
-	Mode   os.FileMode // of the listening socket's file; 0 means 0600
+	Mode   os.FileMode // of the listening socket's file; 0 means 0600: whoever connects speaks for the guest
 
 	// Log takes one line per event worth an administrator's attention; nil: no log.
 	Log func(format string, a ...any)
@@ -40,9 +41,8 @@ type Server struct {
 	backend backend
 	conn    conn
 
-	listener int // -1: none
+	listener unixsock.Listener // FD -1: none
 	token    eventloop.Token
-	file     fileID // of the listener, to unlink it
 	timer    eventloop.TimerID
 	retry    eventloop.Time // present pause between attempts to connect
 	closed   bool
@@ -60,7 +60,7 @@ func NewServer(l *eventloop.Loop, d Device, c ServerConfig) (*Server, error) {
 	if c.Path != "" && c.FD > 0 {
 		return nil, errors.New("vhostuser: both a path and a descriptor")
 	}
-	s := &Server{loop: l, config: c, listener: -1, retry: retryMin}
+	s := &Server{loop: l, config: c, listener: unixsock.Listener{FD: -1}, retry: retryMin}
 	s.backend.init(l, d, s.logf)
 	s.conn.init(s)
 	s.timer = l.Timers().New(s, 0)
@@ -83,25 +83,24 @@ func (s *Server) meet() error {
 			s.greet()
 			return s.conn.open(s.config.FD)
 		}
-		return s.listen(s.config.FD)
+		return s.listen(unixsock.Listener{FD: s.config.FD})
 	case s.config.Client:
-		if err := checkPath(s.config.Path); err != nil {
+		if err := unixsock.CheckPath(s.config.Path); err != nil {
 			return err
 		}
 		s.connect()
 		return nil
 	}
-	fd, id, err := listenOn(s.config.Path, s.config.Mode)
+	l, err := unixsock.Listen(s.config.Path, unixsock.Options{Mode: s.config.Mode})
 	if err != nil {
 		return err
 	}
-	s.file = id
-	return s.listen(fd)
+	return s.listen(l)
 }
 
-func (s *Server) listen(fd int) (err error) {
-	s.listener = fd
-	s.token, err = s.loop.Add(fd, eventloop.In, s, 0)
+func (s *Server) listen(l unixsock.Listener) (err error) {
+	s.listener = l
+	s.token, err = s.loop.Add(l.FD, eventloop.In, s, 0)
 	return err
 }
 
@@ -118,19 +117,13 @@ func (s *Server) Close() {
 	w.Free(s.timer)
 	w.Free(s.conn.stall)
 	s.backend.free()
-	if s.listener >= 0 {
-		unix.Close(s.listener)
-		s.listener = -1
-		if p := s.config.Path; p != "" && !abstract(p) {
-			removeOwn(p, s.file)
-		}
-	}
+	s.listener.Close()
 }
 
 // Ready implements eventloop.Source for the listener.
 func (s *Server) Ready(uint32, eventloop.Events) {
 	for range acceptsPerTurn {
-		fd, _, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, _, err := unix.Accept4(s.listener.FD, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
 			s.accept(fd)
@@ -173,8 +166,9 @@ func (s *Server) greet() {
 
 // connect makes one attempt to connect, and arranges for the next if it fails.
 func (s *Server) connect() {
-	fd, err := connectTo(s.config.Path)
-	if err == nil {
+	fd, errno := unixsock.Dial(s.config.Path, unix.SOCK_STREAM)
+	err := error(errno)
+	if errno == 0 {
 		s.greet()
 		if err = s.conn.open(fd); err == nil {
 			s.retry = retryMin
@@ -209,7 +203,7 @@ func (s *Server) disconnected(why error) {
 		// Not at once: a frontend that closes at the first message would have us
 		// spin.
 		s.loop.Timers().Set(s.timer, s.loop.Now()+s.retry)
-	case s.listener < 0 && s.config.Gone != nil:
+	case s.listener.FD < 0 && s.config.Gone != nil:
 		s.config.Gone()
 	}
 }
