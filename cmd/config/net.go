@@ -115,15 +115,8 @@ func Resolve(o *Options, host func() (HostNet, error)) (*Net, error) {
 }
 
 func (n *Net) attachment(o *Options) error {
-	switch {
-	case o.SocketPath == "" && o.FD < 0:
-		return wrong("--socket-path", "", "say where the guest connects: --socket-path PATH, or --fd N for a socket that is open already")
-	case o.SocketPath != "" && o.FD >= 0:
-		return wrong("--fd", "", "give either --socket-path or --fd, not both")
-	case o.FD >= 0 && o.Client:
-		return wrong("--client", "", "is for --socket-path: the socket of --fd is connected already")
-	case len(o.SocketPath) > 107:
-		return wrong("--socket-path", o.SocketPath, "has %d bytes, a UNIX socket path holds 107: choose a shorter one", len(o.SocketPath))
+	if err := attachment(o.SocketPath, o.FD, o.Client); err != nil {
+		return err
 	}
 	switch t := Transport(o.Transport); t {
 	case "", VhostUser:

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"guestwire/vsockbridge/packet"
+)
+
+// Limits of a vsock device.
+const (
+	DefaultTxBuffer = 1 << 20 // bytes under way from the guest on one connection
+	MinTxBuffer     = 64 << 10
+	MaxTxBuffer     = 64 << 20
+	DefaultMaxConns = 4096
+	MaxConns        = 1 << 20
+	MaxQueueSize    = 1 << 15 // virtio 1.3, 2.7
+	MaxGroups       = 16
+	MaxWait         = time.Hour
+)
+
+// Vsock is the complete, validated configuration of one guest's vsock device.
+type Vsock struct {
+	SocketPath string // or FD
+	FD         int    // -1 with SocketPath
+	Client     bool
+	CID        uint64
+	Groups     []string // sibling groups; guests that share one reach each other
+	TxBuffer   uint32
+	MaxConns   int
+	Withhold   VsockWithhold
+}
+
+// ResolveVsock validates o.
+func ResolveVsock(o *VsockOptions) (*Vsock, error) {
+	v := &Vsock{SocketPath: o.SocketPath, FD: o.FD, Client: o.Client, Withhold: o.Withhold}
+	for _, step := range []func(*VsockOptions) error{
+		func(o *VsockOptions) error { return attachment(o.SocketPath, o.FD, o.Client) },
+		v.cid, v.groups, v.limits,
+	} {
+		if err := step(o); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+func (v *Vsock) cid(o *VsockOptions) error {
+	if o.GuestCID == 0 {
+		return wrong("--guest-cid", "", "say which address the guest has: a number from 3 on, of which no other guest is told")
+	}
+	if err := packet.CheckCID(uint64(o.GuestCID)); err != nil {
+		return wrong("--guest-cid", strconv.FormatInt(o.GuestCID, 10), "%v", err)
+	}
+	v.CID = uint64(o.GuestCID)
+	return nil
+}
+
+// groups reads the names, of which one value may hold several: a+b
+func (v *Vsock) groups(o *VsockOptions) error {
+	for _, s := range o.Groups {
+		for _, name := range strings.Split(s, "+") {
+			if err := checkName(name); err != nil {
+				return wrong("--groups", s, "write names with '+' between them, like web+db")
+			}
+			v.Groups = append(v.Groups, name)
+		}
+	}
+	if len(v.Groups) > MaxGroups {
+		return wrong("--groups", strings.Join(v.Groups, "+"), "%d groups are too many: a guest is in %d at most", len(v.Groups), MaxGroups)
+	}
+	return nil
+}
+
+func (v *Vsock) limits(o *VsockOptions) error {
+	v.TxBuffer, v.MaxConns = DefaultTxBuffer, DefaultMaxConns
+	if o.TxBufferSize != 0 {
+		if o.TxBufferSize < MinTxBuffer || o.TxBufferSize > MaxTxBuffer {
+			return wrong("--tx-buffer-size", strconv.FormatInt(o.TxBufferSize, 10), "use %d to %d bytes", MinTxBuffer, MaxTxBuffer)
+		}
+		v.TxBuffer = uint32(o.TxBufferSize)
+	}
+	if o.MaxConnections != 0 {
+		if o.MaxConnections < 1 || o.MaxConnections > MaxConns {
+			return wrong("--max-connections", itoa(o.MaxConnections), "use 1 to %d", MaxConns)
+		}
+		v.MaxConns = o.MaxConnections
+	}
+	if n := o.QueueSize; n < 0 || n > MaxQueueSize || bits.OnesCount(uint(n)) > 1 {
+		return wrong("--queue-size", itoa(n), "use a power of two up to %d (the frontend chooses its size below that)", MaxQueueSize)
+	}
+	return nil
+}
