@@ -162,7 +162,7 @@
 //
 // # Limits
 //
-//	half-open connections            2,048, the oldest evicted when 3 s old
+//	half-open connections            2,048, the oldest evicted when 200 ms old
 //	new connections of the guest     10,000 per second
 //	connections                      the flow table's; TIME-WAIT, then half-open are evicted
 //	user-space buffers               64 MiB in all, in chunks of 16 KiB

@@ -71,12 +71,17 @@ func (e *Engine) takeSyn(c *conn, p *wire.Packet) {
 	c.maxWnd, c.wl1, c.wl2 = c.wnd, t.Seq, t.Ack
 }
 
+// dial begins to connect c to its target. Without a descriptor to be had, a
+// connection that is half open for long gives up its own.
 func (e *Engine) dial(c *conn, remote netip.AddrPort) {
 	o := &e.cfg.Options4
 	if !remote.Addr().Unmap().Is4() {
 		o = &e.cfg.Options6
 	}
 	fd, errno := e.host.Dial(hostsock.TCP, remote, o)
+	if (errno == syscall.EMFILE || errno == syscall.ENFILE) && e.evictHalfOpen(e.now()) {
+		fd, errno = e.host.Dial(hostsock.TCP, remote, o)
+	}
 	if errno == 0 {
 		errno = e.adopt(c, fd)
 	}
@@ -264,29 +269,28 @@ func (e *Engine) newConn(k *flow.Key, s State) *conn {
 func (e *Engine) evict(now eventloop.Time) bool {
 	c := e.first(lingering)
 	if c == nil || c.state == TimeWait && !c.has(fFlushed) {
-		c = e.first(halfOpen)
-		if c == nil || now-c.heard < eventloop.Time(halfOpenGrace) {
-			return false
-		}
+		return e.evictHalfOpen(now)
 	}
 	e.stats.Evicted++
 	e.end(c)
 	return true
 }
 
-// roomForHalfOpen keeps the number of half-open connections within its limit: the
-// oldest makes room once it has had its chance (T1).
-func (e *Engine) roomForHalfOpen(now eventloop.Time) bool {
-	if e.lists[halfOpen].n < e.cfg.MaxHalfOpen {
-		return true
-	}
+// evictHalfOpen gives up the connection that has been half open for longest,
+// once it has had its chance (T1).
+func (e *Engine) evictHalfOpen(now eventloop.Time) bool {
 	c := e.first(halfOpen)
-	if now-c.heard < eventloop.Time(halfOpenGrace) {
+	if c == nil || now-c.heard < eventloop.Time(halfOpenGrace) {
 		return false
 	}
 	e.stats.Evicted++
 	e.end(c)
-	return e.lists[halfOpen].n < e.cfg.MaxHalfOpen
+	return true
+}
+
+// roomForHalfOpen keeps the number of half-open connections within its limit.
+func (e *Engine) roomForHalfOpen(now eventloop.Time) bool {
+	return e.lists[halfOpen].n < e.cfg.MaxHalfOpen || e.evictHalfOpen(now)
 }
 
 // end gives a connection up for good, even if the guest has no room for a RST.
