@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,8 @@ type daemon struct {
 	w    *worker.Worker
 	done chan error
 
-	clock *clock
+	clock   *clock
+	stopped bool
 
 	unsealable bool // guest memory refuses seals, as a file on a disk does
 }
@@ -49,6 +51,21 @@ func start(t *testing.T, change func(*configOptions)) *daemon {
 // startOn is start with the host's sockets wrapped.
 func startOn(t *testing.T, change func(*configOptions), host func(hostsock.Host) hostsock.Host) *daemon {
 	t.Helper()
+	return startIn(t, change, surroundings{host: host})
+}
+
+// surroundings are what a row puts around a worker. What is nil is ordinary.
+type surroundings struct {
+	host  func(hostsock.Host) hostsock.Host
+	log   io.Writer
+	enter func() // called on the loop's thread before it runs; the thread dies with the loop
+}
+
+func startIn(t *testing.T, change func(*configOptions), s surroundings) *daemon {
+	t.Helper()
+	if s.log == nil {
+		s.log = io.Discard
+	}
 	o := config.Options{SocketPath: filepath.Join(t.TempDir(), "s"), FD: -1, MapHostLoopback: []string{"10.0.2.2", "fd67:7765:7374::2"}}
 	if change != nil {
 		change(&o)
@@ -59,28 +76,44 @@ func startOn(t *testing.T, change func(*configOptions), host func(hostsock.Host)
 	}
 	fds := descriptors(t)
 	clk := &clock{Clock: eventloop.NewClock()}
-	w, err := worker.NewOn(c, slog.New(slog.NewTextHandler(io.Discard, nil)), worker.Seams{Clock: clk, Host: host})
+	w, err := worker.NewOn(c, slog.New(slog.NewTextHandler(s.log, nil)), worker.Seams{Clock: clk, Host: s.host})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &daemon{t: t, path: o.SocketPath, w: w, done: make(chan error, 1), clock: clk}
-	go func() { d.done <- w.Run() }()
-	t.Cleanup(func() {
-		w.Stop()
-		select {
-		case err := <-d.done:
-			if err != nil {
-				t.Errorf("the worker ended: %v", err)
-			}
-		case <-time.After(5 * time.Second):
-			t.Error("the worker does not stop")
+	go func() {
+		if s.enter != nil {
+			runtime.LockOSThread()
+			s.enter()
 		}
-		w.Close()
+		d.done <- w.Run()
+	}()
+	t.Cleanup(func() {
+		d.stop()
 		if now := descriptors(t); now > fds {
 			t.Errorf("%d descriptors before, %d after", fds, now)
 		}
 	})
 	return d
+}
+
+// stop ends the worker. The cleanup of start does it too.
+func (d *daemon) stop() {
+	d.t.Helper()
+	if d.stopped {
+		return
+	}
+	d.stopped = true
+	d.w.Stop()
+	select {
+	case err := <-d.done:
+		if err != nil {
+			d.t.Errorf("the worker ended: %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		d.t.Error("the worker does not stop")
+	}
+	d.w.Close()
 }
 
 func descriptors(t *testing.T) int {
@@ -152,6 +185,8 @@ type guest struct {
 	mem    *vringtest.Memory
 	rx, tx *vringtest.Driver
 	rings  [2]*vringtest.Ring
+	base   [2]uint16
+	room   uint32 // of the receive buffers that replace used ones, 0: none do
 	call   [2]*vringtest.Event
 	err    [2]*vringtest.Event
 	ipid   uint16
@@ -170,6 +205,18 @@ const (
 // shared memory.
 func (d *daemon) frontend(want uint64) *guest {
 	d.t.Helper()
+	g := &guest{t: d.t, mem: vringtest.NewMemory(d.t, 8<<20, 8<<20)}
+	if d.unsealable {
+		_, err := unix.FcntlInt(uintptr(g.mem.FD), unix.F_ADD_SEALS, unix.F_SEAL_SEAL)
+		must(d.t, err)
+	}
+	g.meet(d, want)
+	return g
+}
+
+// meet has the guest's frontend begin a session with d.
+func (g *guest) meet(d *daemon, want uint64) {
+	d.t.Helper()
 	var f *vhostuser.Frontend
 	d.eventually("a place for a frontend", func() bool {
 		var err error
@@ -184,21 +231,24 @@ func (d *daemon) frontend(want uint64) *guest {
 		return true
 	})
 	d.t.Cleanup(f.Close)
-	g := &guest{t: d.t, d: d, f: f, mem: vringtest.NewMemory(d.t, 8<<20, 8<<20)}
-	if d.unsealable {
-		_, err := unix.FcntlInt(uintptr(g.mem.FD), unix.F_ADD_SEALS, unix.F_SEAL_SEAL)
-		must(d.t, err)
-	}
+	g.d, g.f = d, f
 	_, p, err := f.Negotiate(want, protocol)
 	must(d.t, err)
 	must(d.t, f.Share(p, g.mem.Regions()))
-	return g
 }
 
 // guest brings a device up, with all receive buffers posted.
 func (d *daemon) guest() *guest {
 	d.t.Helper()
 	g := d.frontend(features)
+	g.boot(ringSize, rxBuffer)
+	return g
+}
+
+// boot starts a driver on fresh rings and posts n receive buffers.
+func (g *guest) boot(n int, room uint32) {
+	g.t.Helper()
+	g.room = room
 	feat := vringtest.Features{EventIdx: true, Indirect: true}
 	for i := range g.rings {
 		g.rings[i] = g.mem.NewRing(ringSize)
@@ -208,12 +258,11 @@ func (d *daemon) guest() *guest {
 		} else {
 			g.tx = drv
 		}
-		must(d.t, g.startRing(i, drv.Kick.FD))
+		must(g.t, g.startRing(i, drv.Kick.FD))
 	}
-	for range ringSize {
-		g.rx.Post(rxBuffer)
+	for range n {
+		g.rx.Post(room)
 	}
-	return g
 }
 
 // startRing has the backend serve ring i.
@@ -222,7 +271,7 @@ func (g *guest) startRing(i, kick int) error {
 	r := g.rings[i]
 	if err := g.f.StartRing(i, vhostuser.RingSetup{
 		Size: uint32(r.Size), Desc: g.mem.UVA(r.DescGPA), Avail: g.mem.UVA(r.AvailGPA), Used: g.mem.UVA(r.UsedGPA),
-		Kick: kick, Call: g.call[i].FD, Err: g.err[i].FD,
+		Base: g.base[i], Kick: kick, Call: g.call[i].FD, Err: g.err[i].FD,
 	}); err != nil {
 		return err
 	}
@@ -283,7 +332,9 @@ func (g *guest) receive() (frames [][]byte) {
 		if left--; left == 0 {
 			frames = append(frames, frame)
 		}
-		g.rx.Post(rxBuffer)
+		if g.room != 0 {
+			g.rx.Post(g.room)
+		}
 	}
 	return frames
 }

@@ -20,9 +20,13 @@ import (
 type clock struct {
 	eventloop.Clock
 	ahead atomic.Int64 // ns
+	turns atomic.Int64 // of the loop, which looks at the clock once in each
 }
 
-func (c *clock) Now() eventloop.Time { return c.Clock.Now() + eventloop.Time(c.ahead.Load()) }
+func (c *clock) Now() eventloop.Time {
+	c.turns.Add(1)
+	return c.Clock.Now() + eventloop.Time(c.ahead.Load())
+}
 
 // pass lets time go by in steps, at each of which everything that is due runs.
 func (d *daemon) pass(total, step time.Duration) {
