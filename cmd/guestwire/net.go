@@ -46,14 +46,14 @@ func netAction(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err.Error(), 2)
 	}
-	w, err := worker.New(cfg, log)
+	w, err := worker.New([]config.Guest{{Net: cfg}}, log)
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	sig := make(chan os.Signal, 4)
 	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1) // before anybody reads that we are ready
-	fmt.Fprintf(os.Stderr, "guestwire net: ready on %s (%s)%s\n", w.Where(), cfg.Transport, w.Forwards())
+	fmt.Fprintf(os.Stderr, "guestwire net: ready on %s\n", w.Ready())
 	go control(w, sig)
 	return w.Run()
 }

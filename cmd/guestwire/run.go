@@ -88,7 +88,7 @@ func complete(command []string, cfg *config.Net) ([]string, error) {
 
 // runConnected starts the backend first and stops it last.
 func runConnected(command []string, cfg *config.Net, log *slog.Logger) error {
-	w, err := worker.New(cfg, log)
+	w, err := worker.New([]config.Guest{{Net: cfg}}, log)
 	if err != nil {
 		return err
 	}

@@ -11,51 +11,50 @@ import (
 )
 
 // attach opens the guest's side, with the capture in between if one is wanted.
-func (w *Worker) attach() (err error) {
-	var h link.Handler = w.translator
-	if w.cfg.Pcap != "" {
-		if w.capture, err = openCapture(w.cfg.Pcap, w.cfg.PcapSize, h, w.loop); err != nil {
+func (n *nic) attach() (err error) {
+	var h link.Handler = n.translator
+	if n.cfg.Pcap != "" {
+		if n.capture, err = openCapture(n.cfg.Pcap, n.cfg.PcapSize, h, n.loop); err != nil {
 			return err
 		}
-		h = w.capture.Capture
+		h = n.capture.Capture
 	}
-	logf := func(format string, a ...any) { w.log.Info(fmt.Sprintf(format, a...)) }
-	if w.cfg.Transport == config.Stream {
-		return w.attachStream(h, logf)
+	if n.cfg.Transport == config.Stream {
+		return n.attachStream(h)
 	}
-	return w.attachVhostUser(h, logf)
+	return n.attachVhostUser(h)
 }
 
-func (w *Worker) attachVhostUser(h link.Handler, logf func(string, ...any)) error {
-	profile, ok := vnet.ParseProfile(w.cfg.Profile)
+func (n *nic) attachVhostUser(h link.Handler) error {
+	profile, ok := vnet.ParseProfile(n.cfg.Profile)
 	if !ok {
-		return fmt.Errorf("--profile %q is not known to the device", w.cfg.Profile)
+		return fmt.Errorf("--profile %q is not known to the device", n.cfg.Profile)
 	}
 	d, err := vnet.New(vnet.Config{
-		Profile: profile, MAC: guestMAC(w.cfg.MAC), MTU: w.cfg.MTU, Withhold: withheld(&w.cfg.Withhold),
-	}, h, w.loop)
+		Profile: profile, MAC: guestMAC(n.cfg.MAC), MTU: n.cfg.MTU, Withhold: withheld(&n.cfg.Withhold),
+	}, h, n.loop)
 	if err != nil {
 		return err
 	}
-	s, err := vhostuser.NewServer(w.loop, d, vhostuser.ServerConfig{
-		Path: w.cfg.SocketPath, FD: w.cfg.FD, Client: w.cfg.Client, Log: logf, Gone: w.Stop,
+	s, err := vhostuser.NewServer(n.loop, d, vhostuser.ServerConfig{
+		Path: n.cfg.SocketPath, FD: n.cfg.FD, Client: n.cfg.Client, Log: unlimited(n.log), Gone: n.stop,
 	})
 	if err != nil {
 		d.Close()
 		return err
 	}
-	w.attachment = &vhostUser{device: d, server: s}
+	n.attachment = &vhostUser{device: d, server: s}
 	return nil
 }
 
-func (w *Worker) attachStream(h link.Handler, logf func(string, ...any)) error {
+func (n *nic) attachStream(h link.Handler) error {
 	e, err := stream.New(stream.Config{
-		Path: w.cfg.SocketPath, FD: w.cfg.FD, Client: w.cfg.Client, MTU: w.cfg.MTU, Log: logf, Gone: w.Stop,
-	}, h, w.loop)
+		Path: n.cfg.SocketPath, FD: n.cfg.FD, Client: n.cfg.Client, MTU: n.cfg.MTU, Log: unlimited(n.log), Gone: n.stop,
+	}, h, n.loop)
 	if err != nil {
 		return err
 	}
-	w.attachment = &streamed{e}
+	n.attachment = &streamed{e}
 	return nil
 }
 

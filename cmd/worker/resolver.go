@@ -30,6 +30,9 @@ var _ dns.Resolver = (*resolver)(nil)
 func (r *resolver) Upstreams() []netip.AddrPort { return r.upstreams }
 func (r *resolver) Search() []string            { return r.search }
 
+// fixed says that the host's resolv.conf is of no interest.
+func (r *resolver) fixed() bool { return len(r.fixedUp) > 0 && len(r.fixedSearch) > 0 }
+
 // set takes what the file says now and reports whether anything changed. A file
 // that is gone or empty leaves no resolver: queries get SERVFAIL until it is
 // back.

@@ -12,11 +12,11 @@ import (
 // it moves, sockets that fail when it says so. What is nil is the real thing.
 type Seams struct {
 	Clock eventloop.Clock                   // read on the loop
-	Host  func(hostsock.Host) hostsock.Host // wraps the sockets that are made for the guest
+	Host  func(hostsock.Host) hostsock.Host // wraps the sockets that are made for a guest's network card
 }
 
 // NewOn is New on seams.
-func NewOn(cfg *config.Net, log *slog.Logger, s Seams) (*Worker, error) {
+func NewOn(guests []config.Guest, log *slog.Logger, s Seams) (*Worker, error) {
 	if s.Clock == nil {
 		s.Clock = eventloop.NewClock()
 	}
@@ -24,13 +24,10 @@ func NewOn(cfg *config.Net, log *slog.Logger, s Seams) (*Worker, error) {
 		s.Host = func(h hostsock.Host) hostsock.Host { return h }
 	}
 	raiseDescriptorLimit()
-	w := &Worker{cfg: cfg, log: log, seams: s}
-	steps := []func() error{w.openLoop, w.openHost, w.openTranslator, w.attach, w.watch}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			w.Close()
-			return nil, err
-		}
+	w := &Worker{log: log, seams: s}
+	if err := w.open(guests); err != nil {
+		w.Close()
+		return nil, err
 	}
 	return w, nil
 }

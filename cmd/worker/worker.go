@@ -1,85 +1,96 @@
 package worker
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
-	mathrand "math/rand/v2"
-	"net/netip"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"guestwire/cmd/config"
-	"guestwire/cmd/logx"
-	"guestwire/translate"
 	"guestwire/translate/dns"
-	"guestwire/translate/hostsock"
 	"guestwire/vring/eventloop"
 )
 
-// Worker serves one guest.
+// Worker serves one guest, or the guests of one sibling group, on one loop.
 type Worker struct {
-	cfg        *config.Net
-	log        *slog.Logger
-	seams      Seams
-	loop       *eventloop.Loop
-	host       *hostsock.Kernel
-	translator *translate.Translator
-	resolver   resolver
-	watcher    *watcher
-	capture    *capture // nil without --pcap
-	attachment attachment
+	log     *slog.Logger
+	seams   Seams
+	loop    *eventloop.Loop
+	guests  []*guest
+	watcher *watcher
 }
 
-// attachment is the guest's side: a vhost-user server with its device, or a
-// stream endpoint.
-type attachment interface {
-	Close()
-	each(f func(name string, value uint64))
+// guest is one guest's devices: nil what it does not have.
+type guest struct {
+	name  string
+	log   *slog.Logger
+	nic   *nic
+	vsock *vsock
 }
 
-// New opens everything that cfg asks for: a Worker that exists will serve.
-func New(cfg *config.Net, log *slog.Logger) (*Worker, error) { return NewOn(cfg, log, Seams{}) }
-
-func (w *Worker) openLoop() (err error) {
-	w.loop, err = eventloop.New(w.seams.Clock)
-	return err
+// New opens everything that the guests' configurations ask for: a Worker that
+// exists will serve.
+func New(guests []config.Guest, log *slog.Logger) (*Worker, error) {
+	return NewOn(guests, log, Seams{})
 }
 
-func (w *Worker) openHost() (err error) {
-	w.host, err = hostsock.NewKernel(w.loop)
-	return err
+// open makes the loop, and on it every guest in turn.
+func (w *Worker) open(guests []config.Guest) (err error) {
+	if w.loop, err = eventloop.New(w.seams.Clock); err != nil {
+		return err
+	}
+	for i := range guests {
+		if err := w.openGuest(&guests[i]); err != nil {
+			if name := guests[i].Name; name != "" {
+				return fmt.Errorf("guest %s: %w", name, err)
+			}
+			return err
+		}
+	}
+	w.watch()
+	return nil
 }
 
-func (w *Worker) openTranslator() (err error) {
-	w.resolver = resolver{fixedUp: w.cfg.Upstream, fixedSearch: w.cfg.Search}
-	w.resolver.set(readResolvConf())
-	w.translator, err = translate.New(w.translateConfig(), translate.Deps{
-		Host: w.seams.Host(w.host), Timers: w.loop.Timers(), Clock: w.loop, Resolver: &w.resolver,
-	})
+func (w *Worker) openGuest(c *config.Guest) (err error) {
+	g := &guest{name: c.Name, log: w.log}
+	if c.Name != "" {
+		g.log = w.log.With("guest", c.Name)
+	}
+	w.guests = append(w.guests, g)
+	if c.Net != nil {
+		if g.nic, err = w.openNIC(c.Net, g.log); err != nil {
+			return err
+		}
+	}
+	if c.Vsock != nil {
+		g.vsock, err = w.openVsock(c.Vsock, g.log)
+	}
 	return err
 }
 
 // watch follows resolv.conf, unless everything that it says was given by option.
-func (w *Worker) watch() error {
-	if len(w.cfg.Upstream) > 0 && len(w.cfg.Search) > 0 {
-		return nil
+func (w *Worker) watch() {
+	var nics []*nic
+	for _, g := range w.guests {
+		if g.nic != nil && !g.nic.resolver.fixed() {
+			nics = append(nics, g.nic)
+		}
+	}
+	if len(nics) == 0 {
+		return
 	}
 	w.watcher = watchResolvConf(func(c dns.ResolvConf) {
 		_ = w.loop.Do(func() {
-			if w.resolver.set(c) {
-				w.log.Info("the host's resolvers have changed", "now", w.resolver.upstreams)
-				w.translator.ResolverChanged()
+			for _, n := range nics {
+				n.resolversChanged(c)
 			}
 		})
 	})
-	return nil
 }
 
-// Run serves the guest until Stop. It takes over the calling goroutine's thread.
+// Run serves the guests until Stop. It takes over the calling goroutine's thread.
 func (w *Worker) Run() error {
 	if err := w.loop.Run(); err != nil {
 		return fmt.Errorf("the event loop ended: %w", err)
@@ -93,66 +104,49 @@ func (w *Worker) Stop() { w.loop.Stop() }
 // Close releases everything; Run has ended by then, or was never called.
 func (w *Worker) Close() {
 	w.watcher.close()
-	if w.attachment != nil {
-		w.attachment.Close()
-	}
-	if w.translator != nil {
-		w.translator.Close()
-	}
-	w.capture.close()
-	if w.host != nil {
-		w.host.CloseAll()
+	for _, g := range w.guests {
+		g.nic.close()
+		g.vsock.close()
 	}
 	if w.loop != nil {
 		w.loop.Close()
 	}
 }
 
-// Where says how the guest reaches this worker.
-func (w *Worker) Where() string {
-	if w.cfg.SocketPath != "" {
-		return w.cfg.SocketPath
-	}
-	return fmt.Sprintf("file descriptor %d", w.cfg.FD)
-}
-
-// Forwards describes the inbound forwards for the ready line, each with the
-// port that it really has; empty without any.
+// Forwards lists the inbound forwards of all guests, as they stand in the ready
+// line; empty without any.
 func (w *Worker) Forwards() string {
-	const most = 8
-	bound := w.translator.Bound()
-	var b strings.Builder
-	for i, f := range bound {
-		if i == most {
-			fmt.Fprintf(&b, ", and %d more", len(bound)-most)
-			break
+	var s string
+	for _, g := range w.guests {
+		if g.nic != nil {
+			s += g.nic.forwards()
 		}
-		sep := ", "
-		if i == 0 {
-			sep = "; forwards "
-		}
-		proto := "tcp"
-		if f.Proto == hostsock.UDP {
-			proto = "udp"
-		}
-		to := f.To.String()
-		if !f.To.Addr().IsValid() {
-			to = fmt.Sprint(f.To.Port())
-		}
-		fmt.Fprintf(&b, "%s%s %s -> %s", sep, proto, f.Local, to)
 	}
-	return b.String()
+	return s
 }
 
-// PrintStats writes every counter as a line `name value`.
+// Ready describes for the ready line where each device of each guest is reached,
+// with the ports that its forwards really have.
+func (w *Worker) Ready() string {
+	var list []string
+	for _, g := range w.guests {
+		if g.nic != nil {
+			list = append(list, g.nic.ready())
+		}
+		if g.vsock != nil {
+			list = append(list, g.vsock.ready())
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+// PrintStats writes every counter as a line `name value`; names begin with the
+// guest's, where it has one, and a dot.
 func (w *Worker) PrintStats(out io.Writer) {
 	done := make(chan string, 1)
 	err := w.loop.Do(func() {
 		var b strings.Builder
-		line := func(name string, value uint64) { fmt.Fprintf(&b, "%s %d\n", name, value) }
-		w.attachment.each(line)
-		w.translator.Each(line)
-		w.loopStats(line)
+		w.each(func(name string, value uint64) { fmt.Fprintf(&b, "%s %d\n", name, value) })
 		done <- b.String()
 	})
 	if err != nil {
@@ -162,46 +156,6 @@ func (w *Worker) PrintStats(out io.Writer) {
 	_, _ = io.WriteString(out, <-done)
 }
 
-func (w *Worker) translateConfig() translate.Config {
-	c := w.cfg
-	t := translate.Config{
-		MAC: c.MAC, MTU: c.MTU, Hostname: c.Hostname, FQDN: c.FQDN, Announce: c.Announce,
-		Forwards: c.Forwards, MapHostLoopback: c.MapHostLoopback, AllowMetadata: c.AllowMetadata,
-		Off: translate.Off(c.Off), MaxFlows: c.MaxFlows, Rand: newRand(), Log: w.limitedLog(),
-		Outbound4: outbound(c.Outbound4, c.OutboundIf[0]), Outbound6: outbound(c.Outbound6, c.OutboundIf[1]),
-	}
-	_, _ = rand.Read(t.Secret[:]) // never fails (crypto/rand)
-	if c.V4.Enabled {
-		t.V4 = translate.Net{Guest: c.V4.Guest, Gateway: c.V4.Gateway, DNS: c.V4.DNS}
-	}
-	if c.V6.Enabled {
-		t.V6 = translate.Net{Guest: c.V6.Guest, Gateway: c.V6.Gateway, DNS: c.V6.DNS}
-	}
-	return t
-}
-
-func outbound(a netip.Addr, device string) hostsock.Options {
-	o := hostsock.Options{Device: device}
-	if a.IsValid() {
-		o.Bind = netip.AddrPortFrom(a, 0)
-	}
-	return o
-}
-
-// newRand is an unpredictable generator for the loop: ChaCha8 under a random key.
-func newRand() func() uint32 {
-	var seed [32]byte
-	_, _ = rand.Read(seed[:])
-	return mathrand.New(mathrand.NewChaCha8(seed)).Uint32
-}
-
-// limitedLog is what the rooms below log with: a guest must not be able to fill
-// the host's disk.
-func (w *Worker) limitedLog() func(format string, a ...any) {
-	log := logx.Limited(func(s string) { w.log.Warn(s) }, 20, 10*time.Second, time.Now)
-	return func(format string, a ...any) { log(fmt.Sprintf(format, a...)) }
-}
-
 // raiseDescriptorLimit takes all that is allowed: a flow costs a descriptor.
 func raiseDescriptorLimit() {
 	var r unix.Rlimit
@@ -209,4 +163,12 @@ func raiseDescriptorLimit() {
 		r.Cur = r.Max
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &r)
 	}
+}
+
+// where says how a device's frontend reaches it.
+func where(path string, fd int) string {
+	if path != "" {
+		return path
+	}
+	return fmt.Sprintf("file descriptor %d", fd)
 }

@@ -33,7 +33,7 @@ func TestLife(t *testing.T) {
 	for _, o := range []config.Options{{}, {Transport: "stream"}, {TCPPorts: []string{"127.0.0.1/0:80"}}} {
 		before := descriptors(t)
 		c := resolve(t, o)
-		w, err := New(c, quiet())
+		w, err := New([]config.Guest{{Net: c}}, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestNewFailsClean(t *testing.T) {
 	before := descriptors(t)
 	c := resolve(t, config.Options{})
 	c.SocketPath = "/no/such/folder/s"
-	if _, err := New(c, quiet()); err == nil || !strings.Contains(err.Error(), c.SocketPath) {
+	if _, err := New([]config.Guest{{Net: c}}, quiet()); err == nil || !strings.Contains(err.Error(), c.SocketPath) {
 		t.Errorf("got %v, want an error that names the path", err)
 	}
 	if after := descriptors(t); after != before {

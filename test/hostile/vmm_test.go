@@ -76,7 +76,7 @@ func startIn(t *testing.T, change func(*configOptions), s surroundings) *daemon 
 	}
 	fds := descriptors(t)
 	clk := &clock{Clock: eventloop.NewClock()}
-	w, err := worker.NewOn(c, slog.New(slog.NewTextHandler(s.log, nil)), worker.Seams{Clock: clk, Host: s.host})
+	w, err := worker.NewOn([]config.Guest{{Net: c}}, slog.New(slog.NewTextHandler(s.log, nil)), worker.Seams{Clock: clk, Host: s.host})
 	if err != nil {
 		t.Fatal(err)
 	}
