@@ -3,9 +3,7 @@ package hostile
 import (
 	"encoding/binary"
 	"net"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,14 +22,20 @@ var ringRows = []row{
 	{"R8", regionBoundary},
 	{"R9", func(t *testing.T) { ringContent(t, "R9") }},
 	{"R10", func(t *testing.T) { ringContent(t, "R10") }},
+	{"R11", oversize},
 	{"R12", func(t *testing.T) { ringContent(t, "R12") }},
 	{"R13", func(t *testing.T) { ringContent(t, "R13") }},
 	{"R14", rewriteWhileWorking},
 	{"R15", func(t *testing.T) { ringContent(t, "R15") }},
+	{"R17", tooFewBuffers},
 	{"R18", ringSizes},
 	{"R19", ringAddresses},
+	{"R20", eventNonsense},
 	{"R21", kickStorm},
 	{"R23", saturatedCall},
+	{"R24", drainedKick},
+	{"R25", packedRing},
+	{"R26", usedRingGone},
 }
 
 // ringContent offers every ring of a catalogue row as the transmit ring. Those
@@ -67,6 +71,9 @@ func ringContent(t *testing.T, id string) {
 				}
 			} else {
 				d.eventually("the chain to come back", func() bool { return g.rings[1].UsedIdx() != 0 })
+				if _, n := g.rings[1].UsedElem(0); n != 0 {
+					t.Errorf("%d bytes written to a chain of the transmit ring", n)
+				}
 			}
 			g.leave()
 			other.ping()
@@ -100,35 +107,6 @@ func regionBoundary(t *testing.T) {
 	d.counts("net_tx_frames", 1)
 	d.counts("udp_flows", 1) // the checksum was right: every byte has come
 	g.leave()
-	d.healthy()
-}
-
-// rewriteWhileWorking has a second thread of the guest rewrite descriptors and
-// headers all the time. Whatever the backend makes of it, it is one of the two
-// legal outcomes, and it ends.
-func rewriteWhileWorking(t *testing.T) {
-	d := start(t, nil)
-	for range 5 {
-		g := d.guest()
-		var stop atomic.Bool
-		done := make(chan struct{})
-		desc := g.mem.Bytes(g.rings[1].DescGPA, 16*ringSize)
-		go func() {
-			defer close(done)
-			for i := uint32(1); !stop.Load(); i = i*1664525 + 1013904223 {
-				desc[i>>8%uint32(len(desc))] ^= byte(i)
-			}
-		}()
-		f := udp(t, guestIP, gateway, 9, make([]byte, 200))
-		for range 200 {
-			g.tx.Send(make([]byte, netHdr), f)
-			g.tx.Reap()
-		}
-		time.Sleep(20 * time.Millisecond)
-		stop.Store(true)
-		<-done
-		g.leave()
-	}
 	d.healthy()
 }
 

@@ -20,11 +20,11 @@ import (
 type clock struct {
 	eventloop.Clock
 	ahead atomic.Int64 // ns
-	turns atomic.Int64 // of the loop, which looks at the clock once in each
+	reads atomic.Int64 // by the loop, which does not look while it serves a turn
 }
 
 func (c *clock) Now() eventloop.Time {
-	c.turns.Add(1)
+	c.reads.Add(1)
 	return c.Clock.Now() + eventloop.Time(c.ahead.Load())
 }
 
