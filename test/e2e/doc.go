@@ -6,6 +6,7 @@
 //
 //	GUESTWIRE_E2E=1              run them
 //	GUESTWIRE_E2E_BACKEND=passt  the same guests and checks against passt: shows what a failure says about guestwire and what about the harness
+//	GUESTWIRE_E2E_VSOCK_BACKEND=vhost-device-vsock  the same for the vsock tests
 //	GUESTWIRE_BIN=PATH           test this binary instead of a fresh build
 //	GUESTWIRE_E2E_KEEP=DIR       keep consoles, logs and captures there
 package e2e

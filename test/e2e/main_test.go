@@ -23,6 +23,8 @@ var shared struct {
 	guestwire, guestprog string
 	kind                 string // backend.Guestwire or backend.Passt
 	initrds              []string
+	vsockKind            string // backend.Guestwire or backend.VhostDeviceVSock
+	vsockInitrds         []string
 	accel                string
 }
 
@@ -63,13 +65,23 @@ func setUp() (err error) {
 	if shared.guestprog, err = shared.lab.Build(shared.dir, "./test/harness/guestprog"); err != nil {
 		return err
 	}
-	if shared.guestwire = os.Getenv("GUESTWIRE_BIN"); shared.guestwire == "" && shared.kind == backend.Guestwire {
+	if shared.vsockKind = os.Getenv("GUESTWIRE_E2E_VSOCK_BACKEND"); shared.vsockKind == "" {
+		shared.vsockKind = backend.Guestwire
+	}
+	if shared.guestwire = os.Getenv("GUESTWIRE_BIN"); shared.guestwire == "" {
 		if shared.guestwire, err = shared.lab.Build(shared.dir, "./cmd/guestwire"); err != nil {
 			return err
 		}
 	}
 	shared.accel = shared.lab.Accel()
-	shared.initrds, err = shared.lab.Initrds(shared.dir, shared.guestprog, "iperf3")
+	if shared.initrds, err = shared.lab.Initrds(shared.dir, shared.guestprog, "iperf3"); err != nil {
+		return err
+	}
+	dir := filepath.Join(shared.dir, "vsock")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	shared.vsockInitrds, err = shared.lab.Initrds(dir, shared.guestprog, "vsock_test", "vsock_perf", "vsock_diag_test", "socat", "ncat", shared.guestwire)
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"guestwire/test/harness/spawn"
 )
 
 func containsWord(s, word string) bool {
@@ -18,7 +20,9 @@ func containsWord(s, word string) bool {
 }
 
 // Stats asks guestwire for its counters (SIGUSR1: one "name value" a line).
-func (d *Daemon) Stats() (map[string]int64, error) {
+func (d *Daemon) Stats() (map[string]int64, error) { return counters(d.Process, d.Config.Kind) }
+
+func counters(d *spawn.Process, kind string) (map[string]int64, error) {
 	before := len(d.Output())
 	if err := d.Signal(syscall.SIGUSR1); err != nil {
 		return nil, err
@@ -37,5 +41,5 @@ func (d *Daemon) Stats() (map[string]int64, error) {
 			return m, nil
 		}
 	}
-	return nil, fmt.Errorf("no statistics from %s:\n%s", d.Config.Kind, d.Tail(10))
+	return nil, fmt.Errorf("no statistics from %s:\n%s", kind, d.Tail(10))
 }

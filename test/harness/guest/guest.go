@@ -27,7 +27,11 @@ type Guest struct {
 	line io.Closer
 	c    *agent.Client
 	boot string
+	has  devices
 }
+
+// devices are what a guest was given: it is up when their drivers are.
+type devices struct{ net, vsock bool }
 
 // Run runs a shell command in the guest and returns what it printed and its exit code; -1 means that the guest did not answer.
 func (g *Guest) Run(command string) (string, int) { return g.RunFor(CommandTimeout, command) }
@@ -63,7 +67,7 @@ func (g *Guest) Reboot() error {
 	if _, err := g.c.Start("sync; echo b > /proc/sysrq-trigger", 10*time.Second); err != nil {
 		return err
 	}
-	return g.waitBoot()
+	return g.ready()
 }
 
 func (g *Guest) waitBoot() error {
@@ -112,12 +116,19 @@ func (g *Guest) PowerOff() error {
 // Console is the end of what the guest printed on its console.
 func (g *Guest) Console(lines int) string { return strings.ReplaceAll(g.proc.Tail(lines), "\r", "") }
 
-// ready prepares the guest for its tests: the driver is there, so is its link.
+// ready prepares the guest for its tests: the drivers have found their devices.
 func (g *Guest) ready() error {
 	if err := g.waitBoot(); err != nil {
 		return err
 	}
-	_, err := g.Check("for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && exit 0; sleep 0.1; done; echo no eth0; dmesg | tail -20; exit 1")
+	there := "true"
+	if g.has.net {
+		there += " && [ -e /sys/class/net/eth0 ]"
+	}
+	if g.has.vsock { // probing takes the CID from the device
+		there += " && ls /sys/bus/virtio/drivers/vmw_vsock_virtio_transport/virtio* >/dev/null 2>&1"
+	}
+	_, err := g.Check("for i in $(seq 100); do " + there + " && exit 0; sleep 0.1; done; echo missing: " + Quote(there) + "; dmesg | tail -20; exit 1")
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, g.Console(40))
 	}

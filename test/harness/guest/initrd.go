@@ -133,7 +133,7 @@ mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev;
 mount -t devpts devpts /dev/pts; mount -t tmpfs tmp /dev/shm
 [ -e /sys/fs/bpf ] && mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
-modprobe virtio_net
+modprobe virtio_net; modprobe vmw_vsock_virtio_transport; modprobe vsock_diag
 while :; do guestprog agent /dev/ttyS1; sleep 0.2; done
 `
 

@@ -20,6 +20,7 @@ type QEMUConfig struct {
 	CPUs    int      // 2 when 0
 	MemMiB  int      // 512 when 0
 	Net     []string // arguments that make the network device, see VhostUser and Stream
+	VSock   []string // arguments that make the vsock device, see VhostUserVSock
 	Private bool     // guest memory that is not shared (for -netdev stream)
 	Hotplug bool     // two free memory slots
 	Extra   []string
@@ -45,6 +46,26 @@ func Stream(socket string, deviceOptions ...string) []string {
 	}
 }
 
+// VhostUserVSock is the arguments for one vhost-user vsock device on a socket; the backend knows the CID. vectors=0 as above.
+func VhostUserVSock(socket string, deviceOptions ...string) []string {
+	return []string{
+		"-chardev", "socket,id=vsock0,path=" + socket,
+		"-device", strings.Join(append([]string{"vhost-user-vsock-pci,chardev=vsock0,id=vsock0,vectors=0"}, deviceOptions...), ","),
+	}
+}
+
+// LinkTo is the arguments for a network device that is wired to another QEMU's through a socket; the one that listens is started first.
+func LinkTo(socket string, listen bool, mac string) []string {
+	server := "off"
+	if listen {
+		server = "on"
+	}
+	return []string{
+		"-netdev", "stream,id=net0,server=" + server + ",addr.type=unix,addr.path=" + socket,
+		"-device", "virtio-net-pci,netdev=net0,mac=" + mac,
+	}
+}
+
 // MAC is the guest's hardware address under QEMU.
 const MAC = "52:54:00:12:34:56"
 
@@ -64,7 +85,7 @@ func (c *QEMUConfig) Args() []string {
 	if !c.Private {
 		a = append(a, "-object", "memory-backend-memfd,id=mem,share=on,size="+mem, "-machine", "memory-backend=mem")
 	}
-	return append(append(a, c.Net...), c.Extra...)
+	return append(append(append(a, c.Net...), c.VSock...), c.Extra...)
 }
 
 func (c *QEMUConfig) accel() string {
@@ -99,7 +120,7 @@ func StartQEMU(c QEMUConfig) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{Name: "qemu", Dir: c.Dir, proc: p}
+	g := &Guest{Name: "qemu", Dir: c.Dir, proc: p, has: devices{len(c.Net) > 0 || len(c.Wrap) > 0, len(c.VSock) > 0}}
 	if err := g.connect(); err != nil {
 		err = fmt.Errorf("%w\n%s", err, g.Console(40))
 		g.Stop()

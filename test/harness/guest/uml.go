@@ -18,6 +18,8 @@ type UMLConfig struct {
 	Prog    string   // guestprog
 	Dir     string   // for its files
 	Sockets []string // vhost-user net devices, in order eth0, eth1, ...
+	VSock   string   // vhost-user vsock device
+	Add     []string // static programs that the guest gets beside guestprog
 	MemMiB  int      // 512 when 0
 	NS      string   // network namespace of the process itself, for those that use it
 }
@@ -32,7 +34,7 @@ mkdir -p /dev/shm /dev/pts; mount -t tmpfs tmpfs /dev/shm; mount -t devpts devpt
 mkdir /run/host /run/dhcpcd /run/lock; mount -t hostfs none /run/host -o hostfs=%s
 mount --bind /run/host/udhcpc.script /etc/udhcpc/default.script
 ip link set lo up
-modprobe virtio_net
+modprobe virtio_net; modprobe vmw_vsock_virtio_transport
 while :; do guestprog agent /dev/tty1; sleep 0.2; done
 `
 
@@ -50,8 +52,10 @@ func StartUML(c UMLConfig) (g *Guest, err error) {
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		return nil, err
 	}
-	if err := link(c.Prog, filepath.Join(own, "guestprog")); err != nil {
-		return nil, err
+	for _, prog := range append([]string{c.Prog}, c.Add...) {
+		if err := link(prog, filepath.Join(own, filepath.Base(prog))); err != nil {
+			return nil, err
+		}
 	}
 	initFile := filepath.Join(own, "init")
 	if err := os.WriteFile(initFile, fmt.Appendf(nil, umlInit, own), 0o755); err != nil {
@@ -76,12 +80,15 @@ func StartUML(c UMLConfig) (g *Guest, err error) {
 	for _, s := range c.Sockets {
 		args = append(args, "virtio_uml.device="+s+":1")
 	}
+	if c.VSock != "" {
+		args = append(args, "virtio_uml.device="+c.VSock+":19") // virtio 1.3, 5: device numbers
+	}
 	tmp := "/dev/shm" // guest memory is a file there; on a disk it would be slow and big
 	p, err := spawn.Start(spawn.Options{Log: log, Env: []string{"TMPDIR=" + tmp}, Files: []*os.File{theirs}, NS: c.NS}, args...)
 	if err != nil {
 		return nil, err
 	}
-	g = &Guest{Name: "uml", Dir: c.Dir, proc: p, line: line, c: agent.NewClient(line)}
+	g = &Guest{Name: "uml", Dir: c.Dir, proc: p, line: line, c: agent.NewClient(line), has: devices{len(c.Sockets) > 0, c.VSock != ""}}
 	if err := g.ready(); err != nil {
 		g.Stop()
 		return nil, err

@@ -2,7 +2,11 @@
 //
 //	guestprog agent DEVICE                      run the host's commands (package agent)
 //	guestprog serve PORT                        traffic server, TCP and UDP, all addresses
-//	guestprog get|put ADDR:PORT N SEED          and half, reset-in, reset-out, refused, parallel N SIZE, ask WORDS...
+//	guestprog serve vsock:PORT                  traffic server on vsock: STREAM at PORT, echo of SEQPACKET messages at PORT+1
+//	guestprog get|put ADDR N SEED [CHUNK]       and half, reset-in, reset-out, refused, parallel N SIZE, ask WORDS...; ADDR is HOST:PORT or vsock:CID:PORT
+//	guestprog blast|drain ADDR N CHUNK [BUFFER] bytes per second, guest to host and back; rtt ADDR N, churn ADDR N: microseconds
+//	guestprog slow ADDR N SEED                  get by a reader that pauses
+//	guestprog seqpacket CID PORT                messages of all sizes to an echo server
 //	guestprog udp-sizes ADDR:PORT [SIZE...]     guestprog udp-ask ADDR:PORT TEXT
 //	guestprog dns udp|tcp SERVER NAME TYPE      prints the answers, one a line, sorted
 //	guestprog dhcp6 IFACE                       prints what a DHCPv6 server assigns, by request and by rapid commit
@@ -26,10 +30,13 @@ func main() {
 	}
 	commands := map[string]func(args []string) error{
 		"agent": runAgent, "serve": serve, "udp-sizes": udpSizes, "udp-ask": udpAsk,
-		"dns": dnsQuery, "dhcp6": dhcp6, "udp-flood": udpFlood,
+		"dns": dnsQuery, "dhcp6": dhcp6, "udp-flood": udpFlood, "seqpacket": seqpacket,
 	}
-	for _, name := range []string{"get", "put", "half", "reset-in", "reset-out", "refused", "parallel", "ask"} {
-		commands[name] = func(args []string) error { return tcp(name, args) }
+	for _, name := range []string{"get", "put", "slow", "half", "reset-in", "reset-out", "refused", "parallel", "ask"} {
+		commands[name] = func(args []string) error { return stream(name, args) }
+	}
+	for _, name := range []string{"blast", "drain", "rtt", "churn"} {
+		commands[name] = func(args []string) error { return measure(name, args) }
 	}
 	f, ok := commands[os.Args[1]]
 	if !ok {

@@ -17,6 +17,9 @@ func serve(args []string) error {
 	if err := want(args, 1, "PORT"); err != nil {
 		return err
 	}
+	if port, ok := strings.CutPrefix(args[0], "vsock:"); ok {
+		return serveVSock(port)
+	}
 	l, err := net.Listen("tcp", ":"+args[0])
 	if err != nil {
 		return err
@@ -35,27 +38,25 @@ func serve(args []string) error {
 		go s.ServeUDP(u)
 	}
 	fmt.Println("serving")
-	s.ServeTCP(l)
+	s.Serve(l)
 	return nil
 }
 
-func tcp(what string, args []string) error {
-	if err := want(args, 1, "ADDR:PORT ..."); err != nil {
+func stream(what string, args []string) error {
+	if err := want(args, 1, "ADDR ..."); err != nil {
 		return err
 	}
-	d := traffic.Dialer(func() (net.Conn, error) { return net.DialTimeout("tcp", args[0], 20*time.Second) })
-	number := func(i int) int64 {
-		if i >= len(args) {
-			return 0
-		}
-		n, _ := strconv.ParseInt(args[i], 10, 64)
-		return n
-	}
+	d, number := dialer(args[0], 0), numbers(args)
 	switch what {
-	case "get", "put", "half":
+	case "get", "put", "slow", "half":
+		chunk := int(number(3))
+		if chunk == 0 {
+			chunk = 256 << 10
+		}
 		f := map[string]func() error{
-			"get":  func() error { return traffic.Get(d, number(1), uint64(number(2)), limit) },
-			"put":  func() error { return traffic.Put(d, number(1), uint64(number(2)), limit) },
+			"get":  func() error { return traffic.GetIn(d, number(1), uint64(number(2)), chunk, limit) },
+			"put":  func() error { return traffic.PutIn(d, number(1), uint64(number(2)), chunk, limit) },
+			"slow": func() error { return traffic.GetIn(slowly(d), number(1), uint64(number(2)), chunk, limit) },
 			"half": func() error { return traffic.Half(d, number(1), uint64(number(2)), args[len(args)-1], limit) },
 		}[what]
 		start := time.Now()
@@ -78,6 +79,47 @@ func tcp(what string, args []string) error {
 		return err
 	}
 	return errors.New("no such check")
+}
+
+// numbers gives arguments as numbers, 0 where there is none.
+func numbers(args []string) func(i int) int64 {
+	return func(i int) int64 {
+		if i >= len(args) {
+			return 0
+		}
+		n, _ := strconv.ParseInt(args[i], 10, 64)
+		return n
+	}
+}
+
+// measure prints bytes per second, or the p50 and p99 of round trips and the whole time of a churn in microseconds.
+func measure(what string, args []string) error {
+	if err := want(args, 2, "ADDR N ..."); err != nil {
+		return err
+	}
+	number := numbers(args)
+	d, n := dialer(args[0], int(number(3))), number(1)
+	switch what {
+	case "blast":
+		rate, err := traffic.Blast(d, n, int(number(2)), limit)
+		fmt.Printf("%.0f\n", rate)
+		return err
+	case "drain":
+		rate, err := traffic.Drain(d, n, int(number(2)), limit)
+		fmt.Printf("%.0f\n", rate)
+		return err
+	case "rtt":
+		times, err := traffic.RoundTrips(d, int(n), limit)
+		if err != nil {
+			return err
+		}
+		fmt.Println(times[len(times)/2].Microseconds(), times[len(times)*99/100].Microseconds())
+	case "churn":
+		took, err := traffic.Churn(d, int(n), limit)
+		fmt.Println(took.Microseconds())
+		return err
+	}
+	return nil
 }
 
 func udpSizes(args []string) error {

@@ -49,7 +49,7 @@ func (s *Services) listen(ns *netns.NS, addr string) error {
 		return err
 	}
 	s.closers = append(s.closers, l)
-	go s.Traffic.ServeTCP(l)
+	go s.Traffic.Serve(l)
 	u, err := ns.ListenUDP(at)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ func (l *Lab) Build(dir, pkg string, flags ...string) (string, error) {
 	return to, err
 }
 
-// Initrds makes the initramfs of the QEMU guests: the cached base and, in dir, what changes with this source tree. Programs of the Debian tree may be
-// added with their libraries (iperf3 for the benchmarks).
+// Initrds makes the initramfs of the QEMU guests: the cached base and, in dir, what changes with this source tree. Programs may be added: those of the
+// Debian tree, with their libraries (iperf3 for the benchmarks), the kernel's vsock tests, and static ones by their path.
 func (l *Lab) Initrds(dir, prog string, programs ...string) ([]string, error) {
 	img := guest.NewArchive()
 	img.File("init", []byte(guest.QEMUInit), 0o755)
@@ -36,7 +37,14 @@ func (l *Lab) Initrds(dir, prog string, programs ...string) ([]string, error) {
 		return nil, err
 	}
 	for _, name := range programs {
-		if err := l.addProgram(img, name); err != nil {
+		add := l.addProgram
+		switch {
+		case filepath.IsAbs(name):
+			add = func(img *guest.Archive, path string) error { return img.Copy("bin/"+filepath.Base(path), path) }
+		case slices.Contains(vsockTests, name):
+			add = func(img *guest.Archive, name string) error { return img.Copy("bin/"+name, l.VSockTest(name)) }
+		}
+		if err := add(img, name); err != nil {
 			return nil, err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // Dialer opens a connection to the server under test; host-side callers give one that dials inside a namespace.
 type Dialer func() (net.Conn, error)
 
-func (d Dialer) open(request string, timeout time.Duration) (*net.TCPConn, error) {
+func (d Dialer) open(request string, timeout time.Duration) (Conn, error) {
 	c, err := d()
 	if err != nil {
 		return nil, err
@@ -26,12 +26,17 @@ func (d Dialer) open(request string, timeout time.Duration) (*net.TCPConn, error
 		c.Close()
 		return nil, err
 	}
-	return c.(*net.TCPConn), nil
+	return c.(Conn), nil
 }
 
 // Get downloads n bytes of stream seed and checks them.
 func Get(d Dialer, n int64, seed uint64, timeout time.Duration) error {
-	c, err := d.open(fmt.Sprintf("get %d %d", n, seed), timeout)
+	return GetIn(d, n, seed, defaultChunk, timeout)
+}
+
+// GetIn is Get from a server that writes chunk bytes at a time.
+func GetIn(d Dialer, n int64, seed uint64, chunk int, timeout time.Duration) error {
+	c, err := d.open(fmt.Sprintf("get %d %d %d", n, seed, chunk), timeout)
 	if err != nil {
 		return err
 	}
@@ -42,12 +47,17 @@ func Get(d Dialer, n int64, seed uint64, timeout time.Duration) error {
 
 // Put uploads n bytes of stream seed, half-closes and checks the server's sum, which comes back through the half that is still open.
 func Put(d Dialer, n int64, seed uint64, timeout time.Duration) error {
+	return PutIn(d, n, seed, defaultChunk, timeout)
+}
+
+// PutIn is Put by writes of chunk bytes.
+func PutIn(d Dialer, n int64, seed uint64, chunk int, timeout time.Duration) error {
 	c, err := d.open("put", timeout)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := send(c, seed, n); err != nil {
+	if err := send(c, seed, n, chunk); err != nil {
 		return err
 	}
 	if err := c.CloseWrite(); err != nil {
@@ -68,7 +78,7 @@ func Half(d Dialer, n int64, seed uint64, key string, timeout time.Duration) err
 		c.Close()
 		return fmt.Errorf("before the half-close: %w", err)
 	}
-	err = send(c, seed+1, n)
+	err = send(c, seed+1, n, defaultChunk)
 	c.Close()
 	if err != nil {
 		return fmt.Errorf("after the half-close: %w", err)
@@ -101,7 +111,7 @@ func ResetByClient(d Dialer, key string, timeout time.Duration) error {
 		return err
 	}
 	time.Sleep(100 * time.Millisecond) // the server must be reading by then
-	_ = c.SetLinger(0)
+	_ = c.(interface{ SetLinger(int) error }).SetLinger(0)
 	c.Close()
 	got, err := Ask(d, "result "+key, timeout)
 	if err != nil || got != "reset" {
@@ -138,7 +148,7 @@ func Ask(d Dialer, request string, timeout time.Duration) (string, error) {
 func Parallel(d Dialer, n, size int, timeout time.Duration) error {
 	var wg sync.WaitGroup
 	errs := make([]error, n)
-	open := make([]*net.TCPConn, n)
+	open := make([]Conn, n)
 	each := func(f func(i int) error) error {
 		for i := range n {
 			wg.Add(1)

@@ -27,8 +27,14 @@ func NewServer() *Server {
 	return s
 }
 
-// ServeTCP answers connections until the listener is closed.
-func (s *Server) ServeTCP(l net.Listener) {
+// Conn is a stream whose sending half can be closed by itself: TCP, UNIX, vsock.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// Serve answers connections until the listener, whose connections are Conns, is closed.
+func (s *Server) Serve(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -38,11 +44,11 @@ func (s *Server) ServeTCP(l net.Listener) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		go s.conversation(c.(*net.TCPConn))
+		go s.conversation(c.(Conn))
 	}
 }
 
-func (s *Server) conversation(c *net.TCPConn) {
+func (s *Server) conversation(c Conn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(5 * time.Minute))
 	r := bufio.NewReaderSize(c, 256<<10)
@@ -56,8 +62,9 @@ func (s *Server) conversation(c *net.TCPConn) {
 	word, args, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch word {
 	case "get":
-		if _, err := fmt.Sscan(args, &n, &seed); err == nil {
-			_ = send(c, seed, n)
+		chunk := defaultChunk
+		if k, _ := fmt.Sscan(args, &n, &seed, &chunk); k >= 2 && chunk > 0 && chunk <= maxChunk {
+			_ = send(c, seed, n, chunk)
 		}
 	case "put":
 		if sum, err := Sum(r); err == nil {
@@ -67,7 +74,7 @@ func (s *Server) conversation(c *net.TCPConn) {
 		if _, err := fmt.Sscan(args, &n, &seed, &key); err != nil {
 			return
 		}
-		_ = send(c, seed, n)
+		_ = send(c, seed, n, defaultChunk)
 		_ = c.CloseWrite()
 		sum, err := Sum(r)
 		s.store(key, outcome(sum, err))
@@ -77,7 +84,17 @@ func (s *Server) conversation(c *net.TCPConn) {
 	case "reset":
 		_, _ = c.Write([]byte("x"))
 		time.Sleep(50 * time.Millisecond) // let the byte be read before the reset may overtake it
-		_ = c.SetLinger(0)
+		if l, ok := c.(interface{ SetLinger(int) error }); ok {
+			_ = l.SetLinger(0)
+		}
+	case "sink":
+		k, _ := io.CopyBuffer(io.Discard, onlyReader{r}, make([]byte, maxChunk))
+		fmt.Fprintln(c, k)
+	case "source":
+		var chunk int
+		if _, err := fmt.Sscan(args, &n, &chunk); err == nil && chunk > 0 && chunk <= maxChunk {
+			_ = repeat(c, n, chunk)
+		}
 	case "echo":
 		_, _ = io.CopyBuffer(onlyWriter{c}, onlyReader{r}, make([]byte, 64<<10))
 	case "peer":

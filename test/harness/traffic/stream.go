@@ -71,7 +71,25 @@ func SumOf(seed uint64, n int64) string {
 type onlyWriter struct{ io.Writer }
 type onlyReader struct{ io.Reader }
 
-func send(w io.Writer, seed uint64, n int64) error {
-	_, err := io.CopyBuffer(onlyWriter{w}, onlyReader{NewStream(seed, n)}, make([]byte, 256<<10))
+// Sizes of the writes of a sender, in bytes.
+const (
+	defaultChunk = 256 << 10
+	maxChunk     = 1 << 20
+)
+
+// send writes n bytes of stream seed, chunk at a time.
+func send(w io.Writer, seed uint64, n int64, chunk int) error {
+	_, err := io.CopyBuffer(onlyWriter{w}, onlyReader{NewStream(seed, n)}, make([]byte, chunk))
 	return err
+}
+
+// repeat writes n bytes that cost nothing to make, chunk at a time.
+func repeat(w io.Writer, n int64, chunk int) error {
+	b := make([]byte, chunk)
+	for ; n > 0; n -= int64(chunk) {
+		if _, err := w.Write(b[:min(n, int64(chunk))]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func loopback(t *testing.T) (Dialer, net.Conn) {
 		t.Fatal(err)
 	}
 	s := NewServer()
-	go s.ServeTCP(l)
+	go s.Serve(l)
 	go s.ServeUDP(u)
 	c, err := net.Dial("udp", u.LocalAddr().String())
 	if err != nil {
@@ -37,6 +37,12 @@ func TestConversationOverLoopback(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"get":      func() error { return Get(d, 1<<20+3, 7, limit) },
 		"put":      func() error { return Put(d, 1<<20+3, 8, limit) },
+		"get 1 B":  func() error { return GetIn(d, 1000, 7, 1, limit) },
+		"put 1 B":  func() error { return PutIn(d, 1000, 7, 1, limit) },
+		"blast":    func() error { _, err := Blast(d, 1<<20+3, 4096, limit); return err },
+		"drain":    func() error { _, err := Drain(d, 1<<20+3, 4096, limit); return err },
+		"rtt":      func() error { _, err := RoundTrips(d, 10, limit); return err },
+		"churn":    func() error { _, err := Churn(d, 10, limit); return err },
 		"half":     func() error { return Half(d, 100001, 9, "k1", limit) },
 		"rst in":   func() error { return ResetByServer(d, limit) },
 		"rst out":  func() error { return ResetByClient(d, "k2", limit) },

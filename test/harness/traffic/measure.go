@@ -1,0 +1,89 @@
+package traffic
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Blast sends n bytes by writes of chunk bytes and waits until the server has counted them; it returns the bytes per second.
+func Blast(d Dialer, n int64, chunk int, timeout time.Duration) (float64, error) {
+	c, err := d.open("sink", timeout)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	start := time.Now()
+	if err := repeat(c, n, chunk); err != nil {
+		return 0, err
+	}
+	if err := c.CloseWrite(); err != nil {
+		return 0, err
+	}
+	answer, err := io.ReadAll(c)
+	took := time.Since(start)
+	if got, _ := strconv.ParseInt(strings.TrimSpace(string(answer)), 10, 64); err == nil && got != n {
+		err = fmt.Errorf("%d bytes arrived, want %d", got, n)
+	}
+	return float64(n) / took.Seconds(), err
+}
+
+// Drain takes n bytes that the server sends by writes of chunk bytes; it returns the bytes per second.
+func Drain(d Dialer, n int64, chunk int, timeout time.Duration) (float64, error) {
+	start := time.Now()
+	c, err := d.open(fmt.Sprintf("source %d %d", n, chunk), timeout)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	got, err := io.CopyBuffer(io.Discard, onlyReader{c}, make([]byte, maxChunk))
+	if err == nil && got != n {
+		err = fmt.Errorf("%d bytes arrived, want %d", got, n)
+	}
+	return float64(n) / time.Since(start).Seconds(), err
+}
+
+// RoundTrips sends 64 bytes and waits for their echo, n times; it returns the times in order of length.
+func RoundTrips(d Dialer, n int, timeout time.Duration) ([]time.Duration, error) {
+	c, err := d.open("echo", timeout)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	times, b := make([]time.Duration, n), make([]byte, 64)
+	for i := range times {
+		start := time.Now()
+		if _, err := c.Write(b); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return nil, err
+		}
+		times[i] = time.Since(start)
+	}
+	slices.Sort(times)
+	return times, nil
+}
+
+// Churn opens a connection, has 64 bytes echoed and closes it, n times, one after another.
+func Churn(d Dialer, n int, timeout time.Duration) (time.Duration, error) {
+	start, b := time.Now(), make([]byte, 64)
+	for i := range n {
+		c, err := d.open("echo", timeout)
+		if err != nil {
+			return 0, fmt.Errorf("connection %d: %w", i, err)
+		}
+		_, err = c.Write(b)
+		if err == nil {
+			_, err = io.ReadFull(c, b)
+		}
+		c.Close()
+		if err != nil {
+			return 0, fmt.Errorf("connection %d: %w", i, err)
+		}
+	}
+	return time.Since(start), nil
+}
