@@ -21,19 +21,6 @@ var lifecycleRows = []row{
 	{"M27", backendRestart},
 }
 
-// tableWhileRunning replaces the memory table under running rings; no new
-// SET_VRING_ADDR follows.
-func tableWhileRunning(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	for range 5 {
-		must(t, g.f.SetMemTable(g.mem.Regions()))
-		g.ping()
-	}
-	g.leave()
-	d.healthy()
-}
-
 // regionsWhileRunning adds a region twice, removes one that is not there, and
 // one that rings live in: those stop, nothing else does.
 func regionsWhileRunning(t *testing.T) {
