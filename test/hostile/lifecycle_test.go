@@ -1,11 +1,8 @@
 package hostile
 
 import (
-	"net"
 	"testing"
 	"time"
-
-	"github.com/gopacket/gopacket/layers"
 
 	"guestwire/vring/guestmem"
 )
@@ -89,21 +86,6 @@ func enableStorm(t *testing.T) {
 	d.healthy()
 }
 
-// reboot: the flows of the guest before end with a reset towards the host, and
-// the new one starts from nothing.
-func reboot(t *testing.T) {
-	d := start(t, nil)
-	srv := listen(t)
-	g := d.guest()
-	g.connect(srv, 4001)
-	peer := srv.accept()
-	must(t, g.f.ResetDevice())
-	peer.wantReset()
-	g.leave()
-	d.eventually("the flow to end", func() bool { return d.counters()["tcp_flows"] == 0 })
-	d.healthy()
-}
-
 // pause stops and starts the rings of the same guest: its flows go on.
 func pause(t *testing.T) {
 	d := start(t, nil)
@@ -122,22 +104,6 @@ func pause(t *testing.T) {
 	}
 	c.send("still here")
 	peer.want("still here")
-	g.leave()
-	d.healthy()
-}
-
-// backendRestart: a guest goes on with a backend that knows nothing of its flows
-// and resumes its rings where they are. Its segments are answered with RST, so
-// that it recovers at once.
-func backendRestart(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	g.ping()
-	g.send(tcp(t, net.IP{198, 51, 100, 1}, 4001, 80, []byte("data of an old flow"), func(s *layers.TCP) { s.ACK, s.PSH, s.Seq, s.Ack = true, true, 1000, 2000 }))
-	rst := g.awaitSegment("a reset", 4001, isRST)
-	if rst.Seq != 2000 { // RFC 9293, 3.10.7.1: SEG.ACK
-		t.Errorf("RST with sequence number %d, want 2000", rst.Seq)
-	}
 	g.leave()
 	d.healthy()
 }
