@@ -7,6 +7,7 @@ import (
 
 	"guestwire/translate/forward"
 	"guestwire/translate/hostsock"
+	"guestwire/vsockbridge/hostside"
 )
 
 // claim is something of the host, or a name, that only one guest can have.
@@ -56,7 +57,9 @@ func clashes(guests []Guest) []clash {
 	}
 	var list []clash
 	owners := map[[2]string]owner{}
+	ports := make([][]listened, len(guests))
 	for i := range guests {
+		ports[i] = listening(&guests[i])
 		for _, c := range claims(&guests[i]) {
 			key := [2]string{c.what, c.value}
 			if o, taken := owners[key]; taken {
@@ -65,8 +68,16 @@ func clashes(guests []Guest) []clash {
 			}
 			owners[key] = owner{i, c}
 		}
-		for j := range i {
-			list = append(list, portClashes(guests, i, j)...)
+		for n, p := range ports[i] {
+			for j := range i + 1 {
+				others := ports[j]
+				if i == j {
+					others = others[:n] // of its own, those before it
+				}
+				if o := overlapping(p, others); o != nil {
+					list = append(list, clash{p.claim(), i, j, o.device, o.option})
+				}
+			}
 		}
 	}
 	return list
@@ -92,27 +103,62 @@ func claims(g *Guest) []claim {
 	if v := g.Vsock; v != nil {
 		list = append(list, claim{"vsock", "--guest-cid", "CID", strconv.FormatUint(v.CID, 10)})
 		path("vsock", "--socket-path", "socket", v.SocketPath)
-	}
-	return list
-}
-
-// portClashes compares the port forwards of two guests.
-func portClashes(guests []Guest, guest, other int) []clash {
-	if guests[guest].Net == nil || guests[other].Net == nil {
-		return nil
-	}
-	var list []clash
-	for _, r := range guests[guest].Net.Forwards {
-		for _, o := range guests[other].Net.Forwards {
-			if forward.CheckOverlap([]forward.Rule{o, r}) != nil {
-				option := "--tcp-ports"
-				if r.Proto == hostsock.UDP {
-					option = "--udp-ports"
-				}
-				list = append(list, clash{claim{"net", option, "port of the host", r.String()}, guest, other, "net", option})
-				break
+		if p := v.Host.UDSPath; p != "" {
+			path("vsock", "--uds-path", "socket", p)
+			path("vsock", "--uds-path", "socket", p+"_seqpacket")
+		}
+		for _, r := range v.Host.Listen {
+			switch r.Host.Network {
+			case hostside.Unix:
+				path("vsock", "--listen", "socket", r.Host.Path)
+			case hostside.Vsock:
+				list = append(list, claim{"vsock", "--listen", "port of the host", r.Host.String()})
 			}
 		}
 	}
 	return list
+}
+
+// listened is a range of TCP or UDP ports of the host, and the option that wants
+// it.
+type listened struct {
+	device, option string
+	rule           forward.Rule
+}
+
+// listening lists the TCP and UDP ports of the host that lead to a guest.
+func listening(g *Guest) (list []listened) {
+	if g.Net != nil {
+		for _, r := range g.Net.Forwards {
+			option := "--tcp-ports"
+			if r.Proto == hostsock.UDP {
+				option = "--udp-ports"
+			}
+			list = append(list, listened{"net", option, r})
+		}
+	}
+	if g.Vsock != nil {
+		for _, r := range g.Vsock.Host.Listen {
+			if at := r.Host.TCP; r.Host.Network == hostside.TCP && r.Host.Name == "" {
+				list = append(list, listened{"vsock", "--listen", forward.Rule{
+					Proto: hostsock.TCP, Addr: at.Addr(), First: at.Port(), Last: at.Port(), ToFirst: uint16(r.Port),
+				}})
+			}
+		}
+	}
+	return list
+}
+
+func (l *listened) claim() claim {
+	return claim{l.device, l.option, "port of the host", l.rule.String()}
+}
+
+// overlapping returns the first of others that p cannot be had with, nil if none.
+func overlapping(p listened, others []listened) *listened {
+	for i := range others {
+		if forward.CheckOverlap([]forward.Rule{others[i].rule, p.rule}) != nil {
+			return &others[i]
+		}
+	}
+	return nil
 }

@@ -44,7 +44,7 @@ guests:
       guest-cid: 3
       groups: a+b
   db:
-    vsock: {socket-path: /run/db.sock, guest-cid: 4}
+    vsock: {socket-path: /run/db.sock, guest-cid: 4, uds-path: /run/db}
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ guests:
 // C5: every mistake is answered by its place and by what would be right.
 func TestWrongFiles(t *testing.T) {
 	const web = "guests:\n  web:\n    net:\n      socket-path: /run/web.sock\n"
-	const vsock = "    vsock:\n      socket-path: /run/v.sock\n      guest-cid: 3\n"
+	const vsock = "    vsock:\n      socket-path: /run/v.sock\n      guest-cid: 3\n      uds-path: /run/v.vsock\n"
 	for _, tt := range []struct {
 		name, text string
 		says       []string
@@ -97,14 +97,27 @@ func TestWrongFiles(t *testing.T) {
 		{"missing CID", web + "    vsock:\n      socket-path: /run/v\n", []string{":6:7:", "--guest-cid"}},
 		{"host's CID", web + strings.Replace(vsock, "3", "2", 1), []string{":7:7:", "--guest-cid", "reserved"}},
 		{"negative CID", web + strings.Replace(vsock, "3", "-3", 1), []string{":7:7:", "--guest-cid", "-3"}},
-		{"same CID", web + vsock + "  db:\n    vsock:\n      guest-cid: 3\n      socket-path: /run/db\n", []string{":10:7:", "guest db", "guest web", "line 7", "CID"}},
+		{"same CID", web + vsock + "  db:\n    vsock:\n      guest-cid: 3\n      groups: x\n      socket-path: /run/db\n", []string{":11:7:", "guest db", "guest web", "line 7", "CID"}},
 		{"same socket", web + "  db:\n    net:\n      socket-path: /run/../run/web.sock\n", []string{":7:7:", "guest db", "guest web (line 4)", "/run/web.sock"}},
-		{"same socket twice in a guest", web + "    vsock:\n      guest-cid: 3\n      socket-path: /run/web.sock\n", []string{":7:7:", "this guest's net"}},
+		{"same socket twice in a guest", web + "    vsock:\n      guest-cid: 3\n      groups: x\n      socket-path: /run/web.sock\n", []string{":8:7:", "this guest's net"}},
 		{"same port", web + "      tcp-ports: 8080:80\n  db:\n    net:\n      socket-path: /run/db\n      tcp-ports: [1000, 127.0.0.1/8000-8090]\n", []string{":9:7:", "guest db", "8000-8090", "guest web (line 5)", "port"}},
-		{"group name", web + vsock + "      groups: a+\n", []string{":8:7:", "--groups", "a+"}},
-		{"queue size", web + vsock + "      queue-size: 100\n", []string{":8:7:", "power of two"}},
-		{"buffer", web + vsock + "      tx-buffer-size: 1000\n", []string{":8:7:", "65536"}},
-		{"buffer beyond 32 bits", web + vsock + "      tx-buffer-size: 4294967297\n", []string{":8:7:", "bytes"}},
+		{"nobody to meet", web + "    vsock:\n      guest-cid: 3\n      socket-path: /run/v\n", []string{":6:7:", "--uds-path", "--groups"}},
+		{"long uds-path", web + vsock + "  db:\n    vsock:\n      guest-cid: 4\n      socket-path: /run/db\n      uds-path: /" + strings.Repeat("x", 100) + "\n", []string{":13:7:", "101 bytes", "96"}},
+		{"same uds-path", web + vsock + "  db:\n    vsock:\n      guest-cid: 4\n      socket-path: /run/db\n      uds-path: /run/v.vsock\n", []string{":13:7:", "guest db", "guest web (line 8)", "socket"}},
+		{"uds-path in the way of a suffix", web + vsock + "      listen: unix:/run/v.vsock_seqpacket=vsock:1\n", []string{":9:7:", "_seqpacket", "line 8"}},
+		{"listen", web + vsock + "      listen: unix:/run/a\n", []string{":9:7:", "--listen", "vsock:1024"}},
+		{"connect", web + vsock + "      connect: [vsock:1=unix:/a, unix:/run/a]\n", []string{":9:7:", "--connect", "vsock:PORT"}},
+		{"connect twice", web + vsock + "      connect: [vsock:1=unix:/a, vsock:1=tcp:127.0.0.1:1]\n", []string{":9:7:", "unix:/a already"}},
+		{"rule and forward", web + "      tcp-ports: 80\n" + vsock + "      listen: tcp:127.0.0.1:80=vsock:80\n", []string{":10:7:", "this guest's net (line 5)", "port"}},
+		{"mode", web + vsock + "      uds-mode: 888\n", []string{":9:7:", "octal"}},
+		{"owner", web + vsock + "      uds-owner: nobody-of-this-name\n", []string{":9:7:", "no user"}},
+		{"wait", web + vsock + "      wait: 5\n", []string{":9:7:", "5s"}},
+		{"ok-line", web + vsock + "      ok-line: maybe\n", []string{":9:7:", "always"}},
+		{"wait for what", web + "    vsock:\n      guest-cid: 3\n      socket-path: /run/v\n      groups: a\n      wait: 5s\n", []string{":9:7:", "--uds-path"}},
+		{"group name", web + vsock + "      groups: a+\n", []string{":9:7:", "--groups", "a+"}},
+		{"queue size", web + vsock + "      queue-size: 100\n", []string{":9:7:", "power of two"}},
+		{"buffer", web + vsock + "      tx-buffer-size: 1000\n", []string{":9:7:", "65536"}},
+		{"buffer beyond 32 bits", web + vsock + "      tx-buffer-size: 4294967297\n", []string{":9:7:", "bytes"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := resolveFile(t, tt.text)

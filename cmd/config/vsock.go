@@ -4,8 +4,9 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
+	"guestwire/vring/unixsock"
+	"guestwire/vsockbridge/hostside"
 	"guestwire/vsockbridge/packet"
 )
 
@@ -18,7 +19,6 @@ const (
 	MaxConns        = 1 << 20
 	MaxQueueSize    = 1 << 15 // virtio 1.3, 2.7
 	MaxGroups       = 16
-	MaxWait         = time.Hour
 )
 
 // Vsock is the complete, validated configuration of one guest's vsock device.
@@ -31,6 +31,7 @@ type Vsock struct {
 	TxBuffer   uint32
 	MaxConns   int
 	Withhold   VsockWithhold
+	Host       hostside.Config // without Lookup and Log, which the worker has
 }
 
 // ResolveVsock validates o.
@@ -38,7 +39,7 @@ func ResolveVsock(o *VsockOptions) (*Vsock, error) {
 	v := &Vsock{SocketPath: o.SocketPath, FD: o.FD, Client: o.Client, Withhold: o.Withhold}
 	for _, step := range []func(*VsockOptions) error{
 		func(o *VsockOptions) error { return attachment(o.SocketPath, o.FD, o.Client) },
-		v.cid, v.groups, v.limits,
+		v.cid, v.groups, v.uds, v.rules, v.limits,
 	} {
 		if err := step(o); err != nil {
 			return nil, err
@@ -55,6 +56,7 @@ func (v *Vsock) cid(o *VsockOptions) error {
 		return wrong("--guest-cid", strconv.FormatInt(o.GuestCID, 10), "%v", err)
 	}
 	v.CID = uint64(o.GuestCID)
+	v.Host.CID = v.CID
 	return nil
 }
 
@@ -70,6 +72,62 @@ func (v *Vsock) groups(o *VsockOptions) error {
 	}
 	if len(v.Groups) > MaxGroups {
 		return wrong("--groups", strings.Join(v.Groups, "+"), "%d groups are too many: a guest is in %d at most", len(v.Groups), MaxGroups)
+	}
+	return nil
+}
+
+// uds reads --uds-path and what belongs to it.
+func (v *Vsock) uds(o *VsockOptions) (err error) {
+	h := &v.Host
+	h.UDSPath = o.UDSPath
+	if most := unixsock.MaxPath - len("_4294967295"); len(h.UDSPath) > most {
+		return wrong("--uds-path", h.UDSPath, "has %d bytes, at most %d leave room for _PORT behind it: choose a shorter one", len(h.UDSPath), most)
+	}
+	for _, f := range []struct {
+		option, value string
+		read          func(string) error
+	}{
+		{"--ok-line", o.OKLine, func(s string) (err error) { h.OKLine, err = hostside.ParseOKLine(s); return err }},
+		{"--wait", o.Wait, func(s string) (err error) { h.Wait, err = hostside.ParseWait(s); return err }},
+		{"--uds-mode", o.UDSMode, func(s string) (err error) { h.File.Mode, err = hostside.ParseMode(s); return err }},
+		{"--uds-owner", o.UDSOwner, func(s string) (err error) { h.File.UID, h.File.GID, err = hostside.ParseOwner(s); return err }},
+	} {
+		switch {
+		case f.value == "":
+		case h.UDSPath == "":
+			return wrong(f.option, f.value, "is about --uds-path: give that too")
+		default:
+			if err := f.read(f.value); err != nil {
+				return wrong(f.option, f.value, "%v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// rules reads --listen and --connect.
+func (v *Vsock) rules(o *VsockOptions) error {
+	for _, s := range o.Listen {
+		r, err := hostside.ParseListen(s)
+		if err != nil {
+			return wrong("--listen", s, "%v", err)
+		}
+		v.Host.Listen = append(v.Host.Listen, r)
+	}
+	for _, s := range o.Connect {
+		r, err := hostside.ParseConnect(s)
+		if err != nil {
+			return wrong("--connect", s, "%v", err)
+		}
+		for _, other := range v.Host.Connect {
+			if other.Port == r.Port && other.Type == r.Type {
+				return wrong("--connect", s, "port %d leads to %v already: give it one way", r.Port, other.Host)
+			}
+		}
+		v.Host.Connect = append(v.Host.Connect, r)
+	}
+	if v.Host.UDSPath == "" && len(v.Host.Listen)+len(v.Host.Connect)+len(v.Groups) == 0 {
+		return wrong("--uds-path", "", "say whom the guest shall meet: --uds-path PATH, --listen and --connect for single ports, --groups for other guests")
 	}
 	return nil
 }
