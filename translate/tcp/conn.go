@@ -25,6 +25,8 @@ const (
 	fFinQueued        // the target's end was read; finSeq is valid
 	fFinAcked         // the guest has ACKed our FIN
 	fAckOwed          // an ACK has to go out
+	fAckHeld          // but waits for an answer of the target to go with
+	fAckAlone         // one for data has gone alone
 	fResetOwed        // so has a RST
 	fSynOwed          // so has our SYN or SYN-ACK
 	fRtxOwed          // so has the first unacknowledged segment
@@ -44,6 +46,7 @@ type conn struct {
 	dups    uint8 // duplicate ACKs in a row
 	retries uint8 // of the retransmission timer, without an ACK in between
 	probes  uint8 // keepalive and window probes without an answer
+	answers uint8 // answers of the target that came at once, up to ackAnswers
 	why     Why   // of Report
 	mss     uint16
 

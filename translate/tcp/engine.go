@@ -44,9 +44,10 @@ type Engine struct {
 	outBufs flow.Slab[seqBuf]
 	boards  flow.Slab[board]
 
-	reserved   bool // a reservation is open
-	full       bool // the last reservation found no room
-	choked     bool // a connection waits for chunks
+	reserved   bool  // a reservation is open
+	full       bool  // the last reservation found no room
+	answers    uint8 // conn.answers of the connection that changed it last: what new ones begin with
+	choked     bool  // a connection waits for chunks
 	synTokens  bucket
 	challenges bucket
 

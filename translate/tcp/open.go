@@ -255,7 +255,7 @@ func (e *Engine) newConn(k *flow.Key, s State) *conn {
 	slot, c := e.conns.Get()
 	*c = conn{
 		state: s, slot: slot, flow: i, fd: hostsock.None, mss: defaultMSS,
-		heard: now, moved: now, timer: e.timers.New(e, slot),
+		heard: now, moved: now, timer: e.timers.New(e, slot), answers: e.answers,
 	}
 	if !k.Guest.Is4() {
 		c.set(fV6)

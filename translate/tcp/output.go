@@ -245,7 +245,7 @@ func (e *Engine) dress(c *conn, slots []link.Slot, got, seg int, fin bool) {
 		f.Seq = f.Seq.Add(s.Used)
 	}
 	e.commit(frames)
-	c.clear(fAckOwed)
+	e.answered(c)
 }
 
 // sentUpTo does the books for what was sent at nxt: bytes up to end, and the FIN.
@@ -282,7 +282,7 @@ func (e *Engine) sendFin(c *conn) bool {
 		e.wait(c)
 		return false
 	}
-	c.clear(fAckOwed)
+	c.clear(fAckOwed | fAckHeld)
 	e.sentUpTo(c, c.nxt, 0, true)
 	return true
 }

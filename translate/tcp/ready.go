@@ -33,6 +33,9 @@ func (e *Engine) ready(slot uint32, ev eventloop.Events) {
 		e.finish(c)
 		return
 	}
+	if ev&eventloop.Again != 0 {
+		e.unanswered(c)
+	}
 	if ev&eventloop.Out != 0 && c.has(fHostFull) {
 		e.shrink(c)
 		c.clear(fHostFull)
@@ -57,7 +60,7 @@ func (e *Engine) finishWith(c *conn, acks int) {
 	if c.state == Closed {
 		return
 	}
-	if (c.state.synchronized() || c.state == SynReceived) && (acks > 0 || c.has(fAckOwed) || c.state.takesData() && e.opened(c)) {
+	if (c.state.synchronized() || c.state == SynReceived) && (acks > 0 || c.has(fAckOwed) && !c.has(fAckHeld) || c.state.takesData() && e.opened(c)) {
 		if c.queue.in != waiting {
 			e.ack(c, max(acks, 1))
 		} else {
@@ -126,6 +129,9 @@ func (e *Engine) endTouched(c *conn, i int) {
 		return
 	}
 	acks := int(t.gaps)
+	if acks == 0 {
+		e.delayAck(c, int(t.total))
+	}
 	if acks > 0 && t.total > 0 {
 		acks++ // one that moves, and so many duplicates of it
 	}

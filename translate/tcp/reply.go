@@ -62,7 +62,7 @@ func (e *Engine) ack(c *conn, n int) {
 		e.wait(c)
 		return
 	}
-	c.clear(fAckOwed)
+	c.clear(fAckOwed | fAckHeld)
 	e.stats.AcksOut += uint64(n)
 }
 

@@ -48,6 +48,7 @@ type Stats struct {
 
 	SegmentsOut   uint64 // to the guest, super-frames counted once
 	AcksOut       uint64 // of them without data, SYN, FIN or RST
+	AcksHeld      uint64 // ACKs that waited for an answer of the target
 	ResetsOut     uint64
 	Retransmits   uint64 // data, FIN, SYN sent once more
 	Timeouts      uint64 // retransmission timer ran out
@@ -90,6 +91,7 @@ func (e *Engine) Each(f func(name string, value uint64)) {
 	f("accepted", s.Accepted)
 	f("segments_out", s.SegmentsOut)
 	f("acks_out", s.AcksOut)
+	f("acks_held", s.AcksHeld)
 	f("resets_out", s.ResetsOut)
 	f("retransmits", s.Retransmits)
 	f("timeouts", s.Timeouts)
