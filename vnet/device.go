@@ -254,7 +254,7 @@ func (d *Device) Flush() {
 		d.rx.publish()
 	}
 	if d.tx.q != nil {
-		d.tx.pace.publish(d.tx.q)
+		d.publishTx()
 	}
 	d.flushing = false
 }

@@ -46,7 +46,9 @@
 // the driver has shown that it comes back so soon; only then a kick is asked for.
 // A driver that streams frames without waiting for any of ours (pace) is not
 // asked for kicks at all: we look every 100 us, as long as that finds something,
-// and call it for returned chains once in 32.
+// and call it for returned chains once in 32. One whose few frames are being
+// answered at once (hold) is called for the answer; the call for its own chains
+// waits up to 200 us for that, and 1 ms more, for the driver to find them itself.
 //
 // Towards the guest: a slot takes the chains that come next, as few as hold it.
 // Commit completes them in ring order and puts the rest back. Kicks on this ring

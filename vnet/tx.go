@@ -37,10 +37,13 @@ type tx struct {
 	idle eventloop.Time // when the ring was first found empty, 0: not empty
 	soon bool           // the driver tends to come back within txPoll
 	pace pace
+	hold hold
+
+	took, bytes int // chains and bytes of this turn
 }
 
 func (t *tx) start(q *vring.DeviceQueue) {
-	t.q, t.idle, t.soon, t.pace = q, 0, false, pace{}
+	t.q, t.idle, t.soon, t.pace, t.hold = q, 0, false, pace{}, hold{}
 }
 
 func (t *tx) negotiate(hdr int, features uint64) {
@@ -77,6 +80,7 @@ func (d *Device) txRun() {
 				t.pace.took(answered)
 			}
 			got += n
+			t.took, t.bytes = t.took+n, t.bytes+b
 			t.idle = 0
 			continue
 		}
