@@ -25,6 +25,7 @@ type ring struct {
 
 	kick, call, errfd int // -1: none
 	kickToken         eventloop.Token
+	edges             bool // the kick reports every write as an edge and need not be read
 	poll              eventloop.TimerID
 
 	q      *vring.DeviceQueue // while Running
@@ -40,7 +41,7 @@ func (r *ring) init(b *backend, i int) {
 
 // Ready implements eventloop.Source: the driver kicked, or we asked ourselves.
 func (r *ring) Ready(_ uint32, ev eventloop.Events) {
-	if ev&^eventloop.Again != 0 {
+	if ev&^eventloop.Again != 0 && !r.edges {
 		if err := drainEvent(r.kick); err != nil || ev&eventloop.In == 0 {
 			// A pipe whose writer is gone would wake us for ever.
 			r.b.logf("ring %d: kick descriptor is of no use any more, polling instead", r.index)
@@ -177,6 +178,9 @@ func (b *backend) start(r *ring) {
 // stop takes r.q back.
 func (b *backend) stop(r *ring) {
 	b.dev.Stop(r.index)
+	if r.edges {
+		_ = drainEvent(r.kick) // QEMU looks there for kicks that nobody served
+	}
 	r.base = r.q.LastAvail()
 	r.prev = r.base
 	r.stats = addStats(r.stats, r.q.Stats())
@@ -230,7 +234,7 @@ func (r *ring) closeKick() {
 	r.kickToken = 0
 	if r.kick >= 0 {
 		unix.Close(r.kick)
-		r.kick = -1
+		r.kick, r.edges = -1, false
 	}
 }
 

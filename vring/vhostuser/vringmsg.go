@@ -138,14 +138,19 @@ func (b *backend) setVringKick(m *message) error {
 		return err
 	}
 	var t eventloop.Token
+	edges := fd >= 0 && isEventfd(fd)
 	if fd >= 0 {
-		if t, err = b.loop.Add(fd, eventloop.In, r, uint32(r.index)); err != nil {
+		ev := eventloop.In
+		if edges {
+			ev |= eventloop.Edge
+		}
+		if t, err = b.loop.Add(fd, ev, r, uint32(r.index)); err != nil {
 			return refusef("ring %d: kick: %w", r.index, err)
 		}
 		m.take(0)
 	}
 	r.closeKick()
-	r.kick, r.kickToken = fd, t
+	r.kick, r.kickToken, r.edges = fd, t, edges
 	b.loop.Timers().Stop(r.poll)
 	r.armPoll()
 	return b.apply(r, EvKick)
