@@ -1,0 +1,354 @@
+package vsockbridge
+
+import (
+	"golang.org/x/sys/unix"
+
+	"guestwire/vring"
+	"guestwire/vsockbridge/packet"
+)
+
+const (
+	// What the receive ring may be given in one turn before the device queues
+	// itself behind the other sources.
+	rxChains = 512
+	rxBytes  = 2 << 20
+
+	// rxMost is how many chains one read of a host socket may fill.
+	rxMost = 128
+
+	// minWant is how many chains a read is given at least: what it does not need
+	// goes back, and costs little.
+	minWant = 4
+
+	// rxEarly is how many chains are pushed before they are published within a
+	// turn: the driver may start on them while more are filled.
+	rxEarly = 64
+
+	// serveBytes is how much one connection may send before it is the next one's
+	// turn.
+	serveBytes = 256 << 10
+)
+
+// rx is the receive ring: packets towards the guest.
+type rx struct {
+	q      *vring.DeviceQueue
+	chains [rxMost]vring.Chain
+	rooms  [rxMost]int // for payload, in the chains of a read
+	pushed int         // chains since the last publish
+	left   int         // of the turn's budget, chains
+	bytes  int         // and payload
+}
+
+func (r *rx) start(q *vring.DeviceQueue) {
+	if r.q = q; q != nil {
+		q.DisarmKick() // until there is something to send and no chain
+	}
+}
+
+// outcome is what came of serving a connection.
+type outcome uint8
+
+const (
+	served  outcome = iota // it has nothing more for the guest, or cannot have
+	again                  // it has more, behind the others
+	starved                // there are no chains
+)
+
+// rxRun gives the guest what connections have for it, for at most one turn's
+// budget.
+func (d *Device) rxRun() {
+	r := &d.rx
+	r.left, r.bytes = rxChains, rxBytes
+	for d.wanting() {
+		if r.left <= 0 || r.bytes <= 0 || r.q.Broken() != nil {
+			d.turn.ask(d.loop)
+			return
+		}
+		r.left-- // whoever is served costs something
+		if d.resets.n > 0 {
+			if !d.sendReset() && !d.refilled() {
+				return
+			}
+			continue
+		}
+		c := d.queue.pop(&d.conns)
+		switch d.serve(c) {
+		case again:
+			d.enqueue(c)
+		case starved:
+			d.queue.putBack(c)
+			if !d.refilled() {
+				return
+			}
+		}
+	}
+}
+
+// wanting says whether there is anything for the guest.
+func (d *Device) wanting() bool { return d.queue.head >= 0 || d.resets.n > 0 }
+
+// refilled is asked when the receive ring is empty. It has the driver kick when
+// it posts chains, and reports true when there are some already.
+func (d *Device) refilled() bool {
+	q := d.rx.q
+	d.counters.RxStarved++
+	if q.ArmKick() {
+		q.DisarmKick()
+		d.publishRx() // it may be what has been pushed that keeps more from being popped
+		return true
+	}
+	return false
+}
+
+func (d *Device) publishRx() {
+	d.rx.pushed = 0
+	d.rx.q.Publish()
+}
+
+// chain pops one chain that holds a header. It completes those that do not.
+func (r *rx) chain(d *Device) *vring.Chain {
+	c := &r.chains[0]
+	for r.q.Pop(c) {
+		if c.WriteLen >= packet.Size {
+			return c
+		}
+		d.unfit(c)
+	}
+	return nil
+}
+
+// unfit completes a chain in which no packet has room.
+func (d *Device) unfit(c *vring.Chain) {
+	d.drop(DropRxShort)
+	d.rx.push(c, 0)
+}
+
+func (r *rx) push(c *vring.Chain, n int) {
+	r.q.Push(c.Head, uint32(n))
+	r.pushed++
+	r.left--
+	r.bytes -= n
+}
+
+// serve gives the guest what c has for it.
+func (d *Device) serve(c *conn) outcome {
+	for _, o := range [...]owed{oweRequest, oweResponse, oweReset, oweCreditRequest} {
+		if c.owe&o != 0 {
+			if !d.say(c, o) {
+				return starved
+			}
+			if o == oweReset {
+				d.free(c)
+				return served
+			}
+		}
+	}
+	out := served
+	if c.readable && c.reads() {
+		if out = d.pull(c); out != served {
+			return out
+		}
+	}
+	for _, o := range [...]owed{oweShutdown, oweCredit} { // data have gone before, and took the credit along
+		if c.owe&o != 0 && !d.say(c, o) {
+			return starved
+		}
+	}
+	return out
+}
+
+// reads says whether the guest is to have what the host socket gives.
+func (c *conn) reads() bool {
+	return c.state.phase == open && c.fd >= 0 &&
+		c.state.guest&packet.ShutdownReceive == 0 && c.state.host&packet.ShutdownSend == 0
+}
+
+// say sends one packet without payload. It reports false when there is no chain.
+func (d *Device) say(c *conn, o owed) bool {
+	chain := d.rx.chain(d)
+	if chain == nil {
+		return false
+	}
+	h := d.header(c)
+	switch o {
+	case oweRequest:
+		h.Op = packet.Request
+	case oweResponse:
+		h.Op = packet.Response
+	case oweReset:
+		h.Op = packet.Reset
+		d.counters.Resets++
+	case oweShutdown:
+		h.Op, h.Flags = packet.Shutdown, c.state.host
+	case oweCredit:
+		h.Op = packet.CreditUpdate
+		d.counters.CreditUpdates++
+	case oweCreditRequest:
+		h.Op = packet.CreditRequest
+		d.counters.CreditRequests++
+	}
+	c.owe &^= o
+	put(chain, &h)
+	d.rx.push(chain, packet.Size)
+	d.counters.RxPackets++
+	return true
+}
+
+// header makes the header of a packet of c towards the guest, which tells of its
+// credit whatever it is for.
+func (d *Device) header(c *conn) packet.Header {
+	alloc, fwd := c.credit.advertise()
+	c.owe &^= oweCredit
+	return packet.Header{
+		SrcCID: uint64(c.peer), DstCID: d.cfg.CID,
+		SrcPort: c.peerPort, DstPort: c.port,
+		Type: c.typ, BufAlloc: alloc, FwdCnt: fwd,
+	}
+}
+
+// put writes a header to the start of a chain, which holds it.
+func put(c *vring.Chain, h *packet.Header) {
+	if seg := c.Writable[0]; len(seg) >= packet.Size {
+		h.Put((*[packet.Size]byte)(seg))
+		return
+	}
+	var raw [packet.Size]byte
+	h.Put(&raw)
+	b := raw[:]
+	for _, seg := range c.Writable {
+		b = b[copy(seg, b):]
+	}
+}
+
+// pull reads from the host socket into chains of the guest.
+func (d *Device) pull(c *conn) outcome {
+	if c.typ == packet.SeqPacket {
+		return d.pullRecords(c)
+	}
+	for left := serveBytes; left > 0; {
+		free, n := c.credit.free(), min(uint32(c.want), c.credit.packets())
+		if free == 0 || n == 0 {
+			d.block(c)
+			return served
+		}
+		chains, room := d.gather(int(n), int(free))
+		if chains == 0 {
+			return starved
+		}
+		got, rest, errno := d.vec.recv(c.fd)
+		d.vec.reset()
+		d.counters.Reads++
+		if errno != 0 || got == 0 {
+			d.rx.q.Rewind(chains)
+			d.readEnded(c, errno)
+			return served
+		}
+		h := d.header(c)
+		h.Op = packet.RW
+		used := d.fill(c, &h, got, 0)
+		d.rx.q.Rewind(chains - used)
+		left -= got
+		if got < room {
+			if c.want = max(min(c.want, int32(2*used)), minWant); c.unix && !rest && !c.hungUp {
+				c.readable = false // that was all; more of it is a new event
+				return served
+			}
+		} else {
+			c.want = min(2*c.want, rxMost)
+		}
+	}
+	return again
+}
+
+// gather pops up to n chains and lays out the vector of a read of at most limit
+// bytes over them. It returns how many chains it took and how many bytes they
+// have room for.
+func (d *Device) gather(n, limit int) (chains, room int) {
+	r := &d.rx
+	d.vec.reset()
+	popped := r.q.PopBatch(r.chains[:n])
+	for i := 0; i < popped && room < limit; i++ {
+		c := &r.chains[i]
+		if c.WriteLen <= packet.Size || d.vec.n+len(c.Writable) > maxIov {
+			break
+		}
+		k := min(int(c.WriteLen)-packet.Size, packet.MaxPayload, limit-room)
+		r.rooms[i] = k
+		room += k
+		skip := packet.Size
+		for _, seg := range c.Writable {
+			cut := min(skip, len(seg))
+			seg, skip = seg[cut:], skip-cut
+			if seg = seg[:min(k, len(seg))]; len(seg) > 0 {
+				d.vec.add(seg)
+				k -= len(seg)
+			}
+		}
+		chains++
+	}
+	if chains == 0 && popped > 0 {
+		r.q.Rewind(popped - 1)
+		d.unfit(&r.chains[0])
+		return d.gather(n, limit)
+	}
+	r.q.Rewind(popped - chains)
+	return chains, room
+}
+
+// fill completes the chains of a read that gave n bytes, and returns how many
+// those are. last are the flags of the packet in the last one.
+func (d *Device) fill(c *conn, h *packet.Header, n int, last uint32) (used int) {
+	r := &d.rx
+	d.counters.RxBytes += uint64(n)
+	for n > 0 {
+		k := min(n, r.rooms[used])
+		if n -= k; n == 0 {
+			h.Flags = last
+		}
+		h.Len = uint32(k)
+		put(&r.chains[used], h)
+		r.push(&r.chains[used], packet.Size+k)
+		c.credit.send(h.Len)
+		used++
+	}
+	d.counters.RxPackets += uint64(used)
+	if r.pushed >= rxEarly {
+		d.publishRx()
+	}
+	return used
+}
+
+// readEnded deals with a read that gave nothing: for now, or for good.
+func (d *Device) readEnded(c *conn, errno unix.Errno) {
+	c.readable = false
+	switch {
+	case errno == unix.EAGAIN:
+	case errno == unix.EFAULT:
+		d.breakRings()
+		d.turn.ask(d.loop)
+	case errno != 0 || c.closed:
+		d.happen(c, evClosed, 0)
+	default:
+		d.happen(c, evEOF, 0)
+	}
+}
+
+// block has c wait for credit. A guest that reads tells of it by itself, unless
+// it counts bytes where the limit is in packets; and drivers need not: those are
+// asked, once.
+func (d *Device) block(c *conn) {
+	if c.blocked {
+		return
+	}
+	c.blocked = true
+	d.counters.Blocked++
+	if c.credit.packets() == 0 {
+		c.owe |= oweCreditRequest
+		d.enqueue(c)
+		return
+	}
+	if c.state.host != packet.ShutdownBoth {
+		c.probing = true
+		d.arm(c, probeAfter)
+	}
+}
