@@ -103,7 +103,8 @@ func (r *reader) section(n ast.Node, what string, fields []Field) section {
 }
 
 // ReadVMs reads the file of `guestwire vsock --config`, which is that of
-// vhost-device-vsock: a list vms, each with the keys of --vm ('_' for '-').
+// vhost-device-vsock: a list vms, each with the keys of --vm ('_' for '-'). As
+// there, a guest that names no group is in the group default.
 func ReadVMs(path string) (*File, error) {
 	f := &File{reader: reader{file: path}}
 	r := &f.reader
@@ -121,8 +122,9 @@ func ReadVMs(path string) (*File, error) {
 		default:
 			for _, item := range list.Values {
 				o := &VsockOptions{FD: -1}
-				f.Guests = append(f.Guests, GuestOptions{Vsock: o})
-				f.where = append(f.where, places{at: place(item), vsock: r.section(item, "a VM", fileFields(o))})
+				where := r.section(item, "a VM", fileFields(o))
+				f.Guests = append(f.Guests, o.vm())
+				f.where = append(f.where, places{at: place(item), vsock: where})
 			}
 		}
 	}

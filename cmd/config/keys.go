@@ -68,9 +68,9 @@ func find(list []Field, key string) (Field, error) {
 	if i := slices.IndexFunc(list, func(f Field) bool { return f.Key == name }); i >= 0 {
 		return list[i], nil
 	}
-	names := make([]string, len(list))
-	for i, f := range list {
-		names[i] = f.Key
+	var names []string
+	for _, f := range list {
+		names = append(names, f.Key)
 	}
 	return Field{}, unknownKey(key, names)
 }

@@ -6,17 +6,18 @@ import (
 	"strings"
 
 	"guestwire/vring/unixsock"
+	"guestwire/vsockbridge"
 	"guestwire/vsockbridge/hostside"
 	"guestwire/vsockbridge/packet"
 )
 
 // Limits of a vsock device.
 const (
-	DefaultTxBuffer = 1 << 20 // bytes under way from the guest on one connection
+	DefaultTxBuffer = vsockbridge.DefaultBufAlloc // bytes under way from the guest on one connection
 	MinTxBuffer     = 64 << 10
 	MaxTxBuffer     = 64 << 20
-	DefaultMaxConns = 4096
-	MaxConns        = 1 << 20
+	DefaultMaxConns = vsockbridge.DefaultMaxConns
+	MaxConns        = 1 << 15
 	MaxQueueSize    = 1 << 15 // virtio 1.3, 2.7
 	MaxGroups       = 16
 )

@@ -70,6 +70,35 @@ func ParseVM(s string) (*VsockOptions, error) {
 	return o, nil
 }
 
+// ResolveVMs reads and validates the --vm lists of one command line. As with
+// vhost-device-vsock, a guest that names no group is in the group default.
+func ResolveVMs(lists []string) ([]Guest, error) {
+	var guests []Guest
+	for _, s := range lists {
+		o, err := ParseVM(s)
+		if err != nil {
+			return nil, err
+		}
+		vm := o.vm()
+		g, err := vm.Resolve(nil)
+		if err != nil {
+			return nil, wrong("--vm", s, "%v", err)
+		}
+		guests = append(guests, g)
+	}
+	return guests, Clash(guests)
+}
+
+const defaultGroup = "default"
+
+// vm is o as one of several guests of `guestwire vsock`.
+func (o *VsockOptions) vm() GuestOptions {
+	if len(o.Groups) == 0 {
+		o.Groups = []string{defaultGroup}
+	}
+	return GuestOptions{Name: fmt.Sprintf("cid%d", o.GuestCID), Vsock: o}
+}
+
 // fileFields are the options that can stand in a file or a list: all but a
 // descriptor, which only the process that inherits it can name.
 func fileFields(o any) []Field {

@@ -83,16 +83,17 @@ func offFlags() []cli.Flag {
 	return flags
 }
 
+const withheldCategory = "Device features withheld (for odd guests and for tests)"
+
 func deviceFlags() []cli.Flag {
 	var flags []cli.Flag
 	for _, f := range []struct{ name, usage string }{
 		{"no-tso", "no TCP segmentation offload, either way"}, {"no-csum", "no checksum offload, either way"},
 		{"no-uso", "no UDP segmentation offload"}, {"no-mrg-rxbuf", "no mergeable receive buffers"},
-		{"no-event-idx", "no event index"}, {"no-indirect", "no indirect descriptors"}, {"no-in-order", "no in-order completion"},
 	} {
-		flags = append(flags, &cli.BoolFlag{Name: f.name, Usage: f.usage, Category: "Device features withheld (for odd guests and for tests)"})
+		flags = append(flags, &cli.BoolFlag{Name: f.name, Usage: f.usage, Category: withheldCategory})
 	}
-	return flags
+	return append(flags, ringFlags()...)
 }
 
 func otherFlags() []cli.Flag {
@@ -101,36 +102,33 @@ func otherFlags() []cli.Flag {
 		&cli.StringFlag{Name: "pcap", Aliases: []string{"p"}, Usage: "record the guest's frames to `FILE`", Category: cat},
 		&cli.Int64Flag{Name: "pcap-size", Usage: "stop recording after `BYTES`", DefaultText: "100 MiB", Category: cat},
 		&cli.IntFlag{Name: "max-flows", Value: config.DefaultMaxFlows, Usage: "at most `N` flows at a time", Category: cat},
-		&cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL`: debug, info, warn or error", Category: cat},
+		logFlag(),
 	}
 }
 
-// options reads the flags into what config.Resolve validates.
-func options(c *cli.Context) *config.Options {
-	return &config.Options{
-		SocketPath: c.String("socket-path"), FD: fd(c), Client: c.Bool("client"),
-		Transport: c.String("transport"), Profile: c.String("profile"),
-		Addresses: c.StringSlice("address"), Gateways: c.StringSlice("gateway"), MAC: c.String("mac-addr"), MTU: c.Int("mtu"),
-		IPv4Only: c.Bool("ipv4-only"), IPv6Only: c.Bool("ipv6-only"), Hostname: c.String("hostname"), FQDN: c.String("fqdn"),
-		DNS: c.StringSlice("dns"), DNSForward: c.StringSlice("dns-forward"), DNSHost: c.StringSlice("dns-host"), Search: c.StringSlice("search"),
-		TCPPorts: c.StringSlice("tcp-ports"), UDPPorts: c.StringSlice("udp-ports"),
-		Outbound: c.StringSlice("outbound"), OutboundIf4: c.String("outbound-if4"), OutboundIf6: c.String("outbound-if6"),
-		MapHostLoopback: c.StringSlice("map-host-loopback"), AllowMetadata: c.Bool("allow-metadata"),
-		Off: config.Off{
-			DHCP: c.Bool("no-dhcp"), DHCPv6: c.Bool("no-dhcpv6"), RA: c.Bool("no-ra"), NDP: c.Bool("no-ndp"),
-			DNS: c.Bool("no-dns"), TCP: c.Bool("no-tcp"), UDP: c.Bool("no-udp"), ICMP: c.Bool("no-icmp"),
-		},
-		Withhold: config.Withhold{
-			TSO: c.Bool("no-tso"), Csum: c.Bool("no-csum"), USO: c.Bool("no-uso"), MrgRxbuf: c.Bool("no-mrg-rxbuf"),
-			EventIdx: c.Bool("no-event-idx"), Indirect: c.Bool("no-indirect"), InOrder: c.Bool("no-in-order"),
-		},
-		Pcap: c.String("pcap"), PcapSize: c.Int64("pcap-size"), MaxFlows: c.Int("max-flows"),
-	}
+func logFlag() cli.Flag {
+	return &cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL`: debug, info, warn or error", Category: "Other"}
 }
 
-func fd(c *cli.Context) int {
-	if !c.IsSet("fd") {
-		return -1
+// read takes the flags that were given into o, an Options or VsockOptions: flag
+// and option have one name. What was not given stays as it is, since the defaults
+// of the flags are only for the help.
+func read(c *cli.Context, o any) {
+	for _, f := range config.Fields(o) {
+		if !c.IsSet(f.Key) {
+			continue
+		}
+		switch p := f.Ptr.(type) {
+		case *bool:
+			*p = c.Bool(f.Key)
+		case *string:
+			*p = c.String(f.Key)
+		case *[]string:
+			*p = c.StringSlice(f.Key)
+		case *int:
+			*p = c.Int(f.Key)
+		case *int64:
+			*p = c.Int64(f.Key)
+		}
 	}
-	return c.Int("fd")
 }

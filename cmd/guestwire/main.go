@@ -39,7 +39,7 @@ func newApp() *cli.App {
 			"or run the backend by itself and point QEMU (or any vhost-user frontend) to it:\n\n" +
 			"   guestwire net --socket-path /tmp/vm.sock\n\n" +
 			"See what this host offers: guestwire check",
-		Commands:                  []*cli.Command{netCommand(), runCommand(), checkCommand(), docCommand()},
+		Commands:                  []*cli.Command{netCommand(), vsockCommand(), runCommand(), daemonCommand(), workerProcess(), checkCommand(), docCommand()},
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true, // commas belong to port specs
 		HideHelpCommand:           true,
@@ -47,21 +47,21 @@ func newApp() *cli.App {
 		OnUsageError:              usageError,
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
-				return cli.Exit(fmt.Sprintf("no command %q: choose net, run, check or doc (see guestwire --help)", c.Args().First()), 2)
+				return cli.Exit(fmt.Sprintf("no command %q: choose net, vsock, run, daemon, check or doc (see guestwire --help)", c.Args().First()), 2)
 			}
 			return cli.ShowAppHelp(c)
 		},
 	}
 }
 
-// personality lets a link named guestwire-net be the subcommand net, since a
-// vhost-user descriptor file names a bare binary.
+// personality lets links named guestwire-net and guestwire-vsock be these
+// subcommands, since a vhost-user descriptor file names a bare binary.
 func personality(args []string) []string {
 	if len(args) == 0 {
 		return []string{"guestwire"}
 	}
 	name, sub, found := strings.Cut(filepath.Base(args[0]), "-")
-	if name == "guestwire" && found && sub == "net" {
+	if name == "guestwire" && found && (sub == "net" || sub == "vsock") {
 		return append([]string{"guestwire", sub}, args[1:]...)
 	}
 	return args

@@ -9,12 +9,16 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"guestwire/cmd/config"
 )
 
 func TestPersonality(t *testing.T) {
 	for _, tt := range []struct{ in, out []string }{
 		{[]string{"/usr/bin/guestwire", "check"}, []string{"/usr/bin/guestwire", "check"}},
 		{[]string{"/usr/libexec/guestwire-net", "--socket-path=/s"}, []string{"guestwire", "net", "--socket-path=/s"}},
+		{[]string{"guestwire-vsock", "--fd=3"}, []string{"guestwire", "vsock", "--fd=3"}},
+		{[]string{"/usr/bin/guestwire-worker"}, []string{"/usr/bin/guestwire-worker"}},
 		{nil, []string{"guestwire"}},
 	} {
 		if got := personality(tt.in); !slices.Equal(got, tt.out) {
@@ -35,6 +39,20 @@ func TestUsageErrors(t *testing.T) {
 		{"net --socket-path /s extra", []string{"extra"}},
 		{"net --socket-path /s --log-level loud", []string{"loud", "debug"}},
 		{"net --socket-path /s -t 99999", []string{"99999", "65535"}},
+		{"vsock", []string{"--socket-path", "--fd"}},
+		{"vsock --socket /s --uds-path /u", []string{"--guest-cid", "3"}},
+		{"vsock --socket /s --uds-path /u --guest-cid 2", []string{"--guest-cid", "reserved"}},
+		{"vsock --socket /s --guest-cid 3", []string{"--uds-path", "--groups"}},
+		{"vsock --socket /s --uds-path /u --guest-cid 3 extra", []string{"extra"}},
+		{"vsock --vm guest-cid=3,socket=/a --vm guest-cid=3,socket=/b", []string{"--guest-cid", "guest cid3", "CID"}},
+		{"vsock --vm guest-cid=3,socket-pth=/a", []string{"--vm", `did you mean "socket-path"`}},
+		{"vsock --vm guest-cid=3,socket=/a --guest-cid 4", []string{"--guest-cid", "--vm"}},
+		{"vsock --vm guest-cid=3,socket=/a --config /f", []string{"not both"}},
+		{"vsock --config /no/such/file", []string{"/no/such/file"}},
+		{"daemon", []string{"--config"}},
+		{"daemon --config /no/such/file", []string{"/no/such/file"}},
+		{"daemon guests.yaml", []string{"guests.yaml"}},
+		{"doc descriptor blk", []string{"blk", "vsock"}},
 		{"run", []string{"guestwire run", "--"}},
 		{"run -- qemu-that-is-not-there", []string{"qemu-that-is-not-there", "install"}},
 		{"doc html", []string{"html", "man"}},
@@ -60,13 +78,56 @@ func TestUsageErrors(t *testing.T) {
 // The vhost-user backend conventions ask for JSON on standard output, whatever
 // other options there are.
 func TestPrintCapabilities(t *testing.T) {
-	out := run(t, "net", "--print-capabilities", "--socket-path", "/nowhere/at/all")
-	var c struct {
-		Type     string   `json:"type"`
-		Features []string `json:"features"`
+	for _, device := range []string{"net", "vsock"} {
+		out := run(t, device, "--print-capabilities", "--socket-path", "/nowhere/at/all")
+		var c struct {
+			Type     string   `json:"type"`
+			Features []string `json:"features"`
+		}
+		if err := json.Unmarshal(out, &c); err != nil || c.Type != device || c.Features == nil {
+			t.Errorf("%s: got %s (%v)", device, out, err)
+		}
 	}
-	if err := json.Unmarshal(out, &c); err != nil || c.Type != "net" || c.Features == nil {
-		t.Errorf("got %s (%v)", out, err)
+}
+
+// Every option has one name: as a flag of its command and as a key of a file.
+func TestFlagsAreKeys(t *testing.T) {
+	for _, tt := range []struct {
+		command *cli.Command
+		options any
+		only    []string // flags that say nothing about a guest
+	}{
+		{netCommand(), &config.Options{}, []string{"print-capabilities", "log-level"}},
+		{vsockCommand(), &config.VsockOptions{}, []string{"print-capabilities", "log-level", "vm", "config"}},
+	} {
+		var flags, keys []string
+		for _, f := range tt.command.Flags {
+			if name := f.Names()[0]; !slices.Contains(tt.only, name) {
+				flags = append(flags, name)
+			}
+		}
+		for _, f := range config.Fields(tt.options) {
+			keys = append(keys, f.Key)
+		}
+		slices.Sort(flags)
+		slices.Sort(keys)
+		if !slices.Equal(flags, keys) {
+			t.Errorf("%s: the flags are\n%v\nthe keys are\n%v", tt.command.Name, flags, keys)
+		}
+	}
+}
+
+// What is typed reaches the options, each kind of them.
+func TestRead(t *testing.T) {
+	o := config.Options{FD: -1}
+	c := netCommand()
+	c.Action = func(c *cli.Context) error { read(c, &o); return nil }
+	app := &cli.App{Commands: []*cli.Command{c}, DisableSliceFlagSeparator: true}
+	if err := app.Run(strings.Fields("guestwire net -s /s -t 80,~81 -t 90 --no-dhcp -m 9000 --pcap-size 7")); err != nil {
+		t.Fatal(err)
+	}
+	if o.SocketPath != "/s" || !slices.Equal(o.TCPPorts, []string{"80,~81", "90"}) || !o.Off.DHCP || o.Off.DNS || o.MTU != 9000 || o.PcapSize != 7 || o.FD != -1 {
+		t.Errorf("got %+v", o)
 	}
 }
 
@@ -77,6 +138,12 @@ func TestDocuments(t *testing.T) {
 		if out := run(t, "doc", kind); !strings.Contains(string(out), says) {
 			t.Errorf("doc %s does not contain %q", kind, says)
 		}
+	}
+	if out := run(t, "doc", "descriptor", "vsock"); !strings.Contains(string(out), "/guestwire-vsock") || !strings.Contains(string(out), `"type": "vsock"`) {
+		t.Errorf("doc descriptor vsock: %s", out)
+	}
+	if man := run(t, "doc", "man"); !strings.Contains(string(man), "uds-path") || strings.Contains(string(man), "worker, ") || strings.Contains(string(man), "## worker") {
+		t.Error("the man page lacks the vsock options, or has the hidden command")
 	}
 }
 

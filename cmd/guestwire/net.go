@@ -3,14 +3,11 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"guestwire/cmd/config"
 	"guestwire/cmd/logx"
-	"guestwire/cmd/worker"
 )
 
 func netCommand() *cli.Command {
@@ -42,32 +39,11 @@ func netAction(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err.Error(), 2)
 	}
-	cfg, err := config.Resolve(options(c), config.ReadHostNet)
+	o := config.Options{FD: -1}
+	read(c, &o)
+	cfg, err := config.Resolve(&o, config.ReadHostNet)
 	if err != nil {
 		return cli.Exit(err.Error(), 2)
 	}
-	w, err := worker.New([]config.Guest{{Net: cfg}}, log)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	sig := make(chan os.Signal, 4)
-	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1) // before anybody reads that we are ready
-	fmt.Fprintf(os.Stderr, "guestwire net: ready on %s\n", w.Ready())
-	go control(w, sig)
-	return w.Run()
-}
-
-// control turns signals into calls of the worker: the one goroutine beside the
-// loop that a running `guestwire net` needs.
-func control(w *worker.Worker, sig <-chan os.Signal) {
-	for s := range sig {
-		if s == syscall.SIGUSR1 {
-			w.PrintStats(os.Stderr)
-			continue
-		}
-		w.Stop()
-		signal.Reset(syscall.SIGTERM, syscall.SIGINT) // a second one ends us at once
-		return
-	}
+	return serve("net", []config.Guest{{Net: cfg}}, log)
 }

@@ -48,9 +48,9 @@ func runVM(c *cli.Context, log *slog.Logger) error {
 	}
 	defer os.RemoveAll(dir)
 
-	o := options(c)
-	o.SocketPath, o.FD = filepath.Join(dir, "net.sock"), -1
-	cfg, err := config.Resolve(o, config.ReadHostNet)
+	o := config.Options{SocketPath: filepath.Join(dir, "net.sock"), FD: -1}
+	read(c, &o)
+	cfg, err := config.Resolve(&o, config.ReadHostNet)
 	if err != nil {
 		return cli.Exit(err.Error(), 2)
 	}

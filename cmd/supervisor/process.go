@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 )
 
@@ -52,8 +51,8 @@ func start(command []string, input []byte) (*process, error) {
 // watch reads what the worker prints and, when that ends, waits for the worker.
 func (p *process) watch(out io.Reader) {
 	r := bufio.NewReaderSize(out, maxReady)
-	if line, err := r.ReadSlice('\n'); err == nil {
-		p.ready <- strings.TrimSpace(string(line))
+	if line, _, err := r.ReadLine(); err == nil {
+		p.ready <- string(line)
 	}
 	_, _ = io.Copy(io.Discard, r)
 	p.err = p.cmd.Wait()

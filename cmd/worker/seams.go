@@ -6,6 +6,7 @@ import (
 	"guestwire/cmd/config"
 	"guestwire/translate/hostsock"
 	"guestwire/vring/eventloop"
+	"guestwire/vsockbridge"
 )
 
 // Seams are where a test puts its own world below a whole Worker: a clock that
@@ -24,7 +25,7 @@ func NewOn(guests []config.Guest, log *slog.Logger, s Seams) (*Worker, error) {
 		s.Host = func(h hostsock.Host) hostsock.Host { return h }
 	}
 	raiseDescriptorLimit()
-	w := &Worker{log: log, seams: s}
+	w := &Worker{log: log, seams: s, groups: map[string]*vsockbridge.Group{}}
 	if err := w.open(guests); err != nil {
 		w.Close()
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"guestwire/cmd/config"
 	"guestwire/translate/dns"
 	"guestwire/vring/eventloop"
+	"guestwire/vsockbridge"
 )
 
 // Worker serves one guest, or the guests of one sibling group, on one loop.
@@ -19,6 +20,7 @@ type Worker struct {
 	seams   Seams
 	loop    *eventloop.Loop
 	guests  []*guest
+	groups  map[string]*vsockbridge.Group // by name
 	watcher *watcher
 }
 

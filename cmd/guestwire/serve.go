@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"guestwire/cmd/config"
+	"guestwire/cmd/worker"
+)
+
+// serve is a device command: it serves guests until a signal ends it.
+func serve(command string, guests []config.Guest, log *slog.Logger) error {
+	w, err := worker.New(guests, log)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	sig := catch(syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1) // before anybody reads that we are ready
+	fmt.Fprintf(os.Stderr, "guestwire %s: ready on %s\n", command, w.Ready())
+	go control(w, sig)
+	return w.Run()
+}
+
+func catch(signals ...os.Signal) <-chan os.Signal {
+	sig := make(chan os.Signal, 4)
+	signal.Notify(sig, signals...)
+	return sig
+}
+
+// control turns signals into calls of the worker: the one goroutine beside the
+// loop that a device command needs.
+func control(w *worker.Worker, sig <-chan os.Signal) {
+	for s := range sig {
+		if s == syscall.SIGUSR1 {
+			w.PrintStats(os.Stderr)
+			continue
+		}
+		w.Stop()
+		signal.Reset(syscall.SIGTERM, syscall.SIGINT) // a second one ends us at once
+		return
+	}
+}
