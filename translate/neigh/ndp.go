@@ -110,7 +110,7 @@ func (n *Neighbour) ndp(p *wire.Packet, f *link.Frame) {
 // address detection (RFC 4862 5.4.3): the guest is about to take target.
 func (n *Neighbour) neighSolicit(p *wire.Packet, target wire.Addr) {
 	dad := p.Src.IsZero()
-	if target.IsMulticast() || dad && [13]byte(p.Dst[:13]) != solicitedPrefix {
+	if target.IsMulticast() || target.Is4() || dad && [13]byte(p.Dst[:13]) != solicitedPrefix {
 		n.drop(DropFormat)
 		return
 	}

@@ -106,6 +106,8 @@ func TestNeighbourSolicitation(t *testing.T) {
 		{"DAD not to the solicited-node group", "::", "ff02::1", gw6, nil, false, false, DropFormat},
 		{"DAD with a link-layer address", "::", "ff02::1:ff00:2", gw6, []ndp.Option{slla(guestMAC)}, false, false, DropFormat},
 		{"multicast target", slaac6, gw6, "ff02::1", nil, false, false, DropFormat},
+		{"IPv4 target", slaac6, gw6, "::ffff:10.0.2.2", nil, false, false, DropFormat},
+		{"DAD for an IPv4 address", "::", "ff02::1:ff00:20f", "::ffff:10.0.2.15", nil, false, false, DropFormat},
 		{"foreign link-layer address", slaac6, gw6, gw6, []ndp.Option{slla(otherMAC)}, false, false, DropFormat},
 		{"from the gateway", gw6, "ff02::1:ff00:15", lease6, nil, false, false, DropClaim},
 	}

@@ -22,6 +22,12 @@ func fix4(b []byte) {
 	binary.BigEndian.PutUint16(b[24:], ^uint16(s))
 }
 
+// mapped writes a v4-mapped address.
+func mapped(b []byte, at int) []byte {
+	copy(b[at:], []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, 7})
+	return b
+}
+
 func TestParseRefuses(t *testing.T) {
 	tcp4 := func() []byte { return l4over(t, false, layers.IPProtocolTCP, tcpLayer(), payload(37)) }
 	udp4 := func() []byte {
@@ -53,6 +59,8 @@ func TestParseRefuses(t *testing.T) {
 		{"total length below the header", tcp4(), func(b []byte) []byte { b[16], b[17] = 0, 19; fix4(b); return b }, Length},
 		{"total length 0 without GSO", tcp4(), func(b []byte) []byte { b[16], b[17] = 0, 0; fix4(b); return b }, Length},
 		{"payload length beyond the frame", tcp6(), func(b []byte) []byte { return b[:len(b)-1] }, Length},
+		{"v4-mapped source", tcp6(), func(b []byte) []byte { return mapped(b, 22) }, IPHeader},
+		{"v4-mapped destination", tcp6(), func(b []byte) []byte { return mapped(b, 38) }, IPHeader},
 		{"no L4 header at all", tcp4(), func(b []byte) []byte { b[16], b[17] = 0, 20; fix4(b); return b }, L4Header},
 		{"half a TCP header", tcp4(), func(b []byte) []byte { b[16], b[17] = 0, 39; fix4(b); return b }, L4Header},
 		{"data offset 4", tcp4(), func(b []byte) []byte { b[46] = 0x40; return b }, L4Header},

@@ -76,6 +76,11 @@ func (p *Packet) ipv6(f *link.Frame) Verdict {
 	p.TOS, p.TTL, p.Proto = uint8(first>>20), h[7], h[6]
 	p.ID = 0
 	p.Src, p.Dst = Addr(h[8:24]), Addr(h[24:40])
+	if p.Src.Is4() || p.Dst.Is4() {
+		// v4-mapped addresses stand for IPv4 everywhere behind this. They belong
+		// into programs, not on a wire (RFC 4291 2.5.5.2).
+		return IPHeader
+	}
 	p.DontFrag, p.Frag = true, false
 	p.L3Len = IPv6Len
 	p.L4Off = EthLen + IPv6Len

@@ -8,7 +8,7 @@ const (
 	Short               // ends before its headers do
 	EtherType           // neither IP nor ARP, or an 802.3 length
 	VLAN                // 802.1Q or 802.1ad tag
-	IPHeader            // version, header length
+	IPHeader            // version, header length, v4-mapped address in IPv6
 	IPChecksum          // IPv4 header checksum
 	Length              // total or payload length disagrees with the frame
 	Fragment            // a fragment with bad offset, length or offload
