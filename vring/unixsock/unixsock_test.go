@@ -3,6 +3,7 @@ package unixsock
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -180,13 +181,55 @@ func TestWhatIsThere(t *testing.T) {
 		}
 		l.Close()
 	}
-	if os.Getuid() != 0 {
-		os.Chmod(dir, 0o500)
-		defer os.Chmod(dir, 0o700)
-		if _, err := Listen(at("new"), Options{}); err == nil || !strings.Contains(err.Error(), "permission") {
-			t.Errorf("no permission: %v", err)
-		}
+}
+
+// V13: no permission for the folder, for the file, to give it away.
+func TestPermission(t *testing.T) {
+	dir := t.TempDir()
+	os.Chmod(filepath.Dir(dir), 0o755)
+	closed, open := filepath.Join(dir, "closed"), filepath.Join(dir, "open")
+	os.Mkdir(closed, 0o555)
+	os.Mkdir(open, 0o777)
+	os.Chmod(open, 0o777)
+	l, err := Listen(filepath.Join(open, "roots"), Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer l.Close()
+	powerless(t, func() {
+		if _, err := Listen(filepath.Join(closed, "s"), Options{}); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("folder: error %v", err)
+		}
+		path := filepath.Join(open, "s")
+		if _, err := Listen(path, Options{UID: 1}); err == nil || !strings.Contains(err.Error(), "chown to 1:-1: operation not permitted") || exists(path) {
+			t.Errorf("owner: error %v, file left behind: %v", err, exists(path))
+		}
+		if os.Getuid() != 0 {
+			return
+		}
+		if _, errno := Dial(filepath.Join(open, "roots"), unix.SOCK_STREAM); errno != unix.EACCES {
+			t.Errorf("connect: %v", errno)
+		}
+		if _, err := Listen(filepath.Join(open, "roots"), Options{}); err == nil || !strings.Contains(err.Error(), "cannot be tried: permission denied") {
+			t.Errorf("somebody else's: error %v", err)
+		}
+	})
+}
+
+// powerless runs f without root's power over files, which it lacks if we are not
+// root. The thread ends with the goroutine.
+func powerless(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if os.Getuid() == 0 {
+			unix.SetfsuidRetUid(65534)
+		}
+		f()
+	}()
+	<-done
 }
 
 func TestCloseRemovesOnlyItsOwn(t *testing.T) {

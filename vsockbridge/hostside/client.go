@@ -228,6 +228,8 @@ func refusal(why unix.Errno) string {
 		return "the guest is not there, or has no vsock driver"
 	case unix.ETIMEDOUT:
 		return "the guest does not answer"
+	case unix.ESOCKTNOSUPPORT:
+		return "the guest's driver does not know this type of socket"
 	case unix.EAGAIN:
 		return "the guest has as many connections as it may have"
 	}

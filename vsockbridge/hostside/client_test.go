@@ -157,17 +157,21 @@ func TestUnfinishedLines(t *testing.T) {
 }
 
 func TestHalfCloseWhileAsking(t *testing.T) {
-	r := newRig(t, nil)
-	fd := r.dial(r.uds, unix.SOCK_STREAM)
-	r.write(fd, "CONNECT 1\nquestion")
-	unix.Shutdown(fd, unix.SHUT_WR)
-	r.idle()
-	server := r.accept(r.asked(1))
-	r.want(server, "question", true)
-	r.write(server, "answer")
-	r.want(fd, fmt.Sprintf("OK %d\nanswer", r.asked(1).hostPort), false)
-	if len(r.guest.cancelled) != 0 {
-		t.Error("cancelled")
+	for _, question := range []string{"", "question"} {
+		r := newRig(t, nil)
+		fd := r.dial(r.uds, unix.SOCK_STREAM)
+		r.write(fd, "CONNECT 1\n"+question)
+		r.turn()
+		unix.Shutdown(fd, unix.SHUT_WR)
+		r.idle()
+		r.pass(3 * time.Second) // the line's time is not the guest's
+		server := r.accept(r.asked(1))
+		r.want(server, question, true)
+		r.write(server, "answer")
+		r.want(fd, fmt.Sprintf("OK %d\nanswer", r.asked(1).hostPort), false)
+		if len(r.guest.cancelled) != 0 {
+			t.Error("cancelled")
+		}
 	}
 }
 

@@ -186,4 +186,10 @@ func TestDialTCP(t *testing.T) {
 		}
 		unix.Close(l)
 	}
+	// What fails at once: no TCP to everybody.
+	r := newRig(t, func(c *Config) { c.Connect = []Rule{connectRule(t, "vsock:80=tcp:255.255.255.255:80")} })
+	before := openFDs(t)
+	if fd, _, errno := r.h.Dial(3, 80, packet.Stream); fd != -1 || errno == 0 || openFDs(t) != before {
+		t.Errorf("broadcast: %d, %v; %d descriptors, %d before", fd, errno, openFDs(t), before)
+	}
 }

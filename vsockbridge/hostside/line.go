@@ -26,8 +26,8 @@ const (
 	OKNever
 
 	// OKShort is `OK <low 16 bits of the host port>`: at most nine bytes, as many as
-	// newer ones of systemd look at. The number tells connections apart no more, but
-	// nobody has a use for it.
+	// newer ones of systemd look at, whatever numbers the device uses. Those of ours
+	// fit in any case.
 	OKShort
 )
 

@@ -136,17 +136,17 @@ func (l *listener) Ready(uint32, eventloop.Events) {
 		switch err {
 		case nil:
 			l.h.begin(l, fd)
+		case unix.ECONNABORTED, unix.EPROTO, unix.EINTR: // it has gone again
 		case unix.EAGAIN:
 			return
 		case unix.EMFILE, unix.ENFILE:
 			l.turnAway()
 			l.rest(err)
 			return
-		case unix.ENOBUFS, unix.ENOMEM:
+		default: // ENOBUFS, ENOMEM, or something that time may mend
 			l.rest(err)
 			return
 		}
-		// The rest is about the connection that was taken: it has gone again.
 	}
 }
 

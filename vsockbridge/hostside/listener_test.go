@@ -218,13 +218,22 @@ func TestTCPPortInUse(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), where.String()) || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("error %v", err)
 	}
+	// :: is IPv6 alone, and leaves the port of IPv4 to others.
+	if h, err = try(t, Config{Listen: []Rule{listenRule(t, "tcp:[::]:0=vsock:1")}}); err != nil {
+		t.Fatal(err)
+	}
+	four := netip.AddrPortFrom(netip.IPv4Unspecified(), h.listeners[0].where.TCP.Port())
+	if _, err = try(t, Config{Listen: []Rule{{Host: Address{Network: TCP, TCP: four}, Type: packet.Stream}}}); err != nil {
+		t.Errorf("beside [::]: %v", err)
+	}
 }
 
 // Out of descriptors the clients that wait are told, and nothing spins.
 func TestOutOfDescriptors(t *testing.T) {
 	r := newRig(t, nil)
 	var waiting []int
-	for range 3 {
+	const many = acceptsPerTurn + 4
+	for range many {
 		waiting = append(waiting, r.dial(r.uds, unix.SOCK_STREAM))
 	}
 	var old unix.Rlimit
@@ -244,13 +253,16 @@ func TestOutOfDescriptors(t *testing.T) {
 	limit(uint64(lowest))
 	defer limit(old.Cur)
 	r.idle()
+	if n := r.value("turned_away"); n != acceptsPerTurn {
+		t.Errorf("turned away %d before the rest, want %d", n, acceptsPerTurn)
+	}
 	r.pass(time.Second)
 	r.idle()
 	limit(old.Cur)
 	for _, fd := range waiting {
 		r.want(fd, "", true)
 	}
-	if r.value("turned_away") != 3 || r.value("clients") != 0 || len(r.log) == 0 || !strings.Contains(r.log[0], "cannot accept") {
+	if r.value("turned_away") != many || r.value("clients") != 0 || len(r.log) == 0 || !strings.Contains(r.log[0], "cannot accept") {
 		t.Errorf("turned away %d, clients %d, log %q", r.value("turned_away"), r.value("clients"), r.log)
 	}
 	if r.h.reserve < 0 {
