@@ -62,6 +62,9 @@ type conn struct {
 
 	initiator Initiator
 	cookie    uint32
+
+	sibling *Device // whose guest is the peer; nil: the host is
+	other   int32   // the connection's slot there
 }
 
 // hostSide is the device as the loop's source for host sockets, by slot.
@@ -176,7 +179,9 @@ func (d *Device) free(c *conn) {
 		d.run = nil
 		d.vec.reset()
 	}
-	d.granted -= uint64(c.credit.alloc)
+	if c.sibling == nil {
+		d.granted -= uint64(c.credit.alloc)
+	}
 	d.unlist(c)
 	d.conns.remove(c)
 }
@@ -206,6 +211,10 @@ func (x *deadlines) Expired(cookie uint32) {
 	c := d.conns.at(int32(cookie))
 	if !c.probing {
 		d.counters.TimedOut++
+		if c.sibling != nil {
+			d.separate(c)
+			return
+		}
 		d.happen(c, evTimeout, unix.ETIMEDOUT)
 		return
 	}

@@ -36,12 +36,12 @@ const (
 
 // Config describes the device. It does not change afterwards.
 type Config struct {
-	CID      uint64 // the guest's
-	Host     Host   // serves the guest's connections to the host; nil: refuse all
-	BufAlloc uint32 // bytes that a connection may have under way from the guest, 0: DefaultBufAlloc
-	MaxConns int    // connections at a time, at most 32768, 0: DefaultMaxConns
-	Group    *Group // guests that may reach each other; nil: none
-	Withhold uint64 // feature bits not to be offered
+	CID      uint64   // the guest's
+	Host     Host     // serves the guest's connections to the host; nil: refuse all
+	BufAlloc uint32   // bytes that a connection may have under way from the guest, 0: DefaultBufAlloc
+	MaxConns int      // connections at a time, at most 32768, 0: DefaultMaxConns
+	Groups   []*Group // guests that the guest may reach, and that may reach it
+	Withhold uint64   // feature bits not to be offered
 	Log      func(format string, a ...any)
 }
 
@@ -63,15 +63,17 @@ type Device struct {
 	turn     turn
 	flushing bool
 
-	conns   table
-	ports   ports
-	queue   runQueue
-	resets  resets
-	run     *conn  // whose packets are being put together in vec
-	granted uint64 // buf_alloc of all connections
-	pool    pool
-	vec     vector
-	scratch [1]byte
+	conns    table
+	ports    ports
+	queue    runQueue
+	resets   resets
+	run      *conn // whose packets are being put together in vec
+	inbox    inbox
+	waitsFor *Device // the sibling that has no room for what the guest sends; nil: none
+	granted  uint64  // buf_alloc of all connections
+	pool     pool
+	vec      vector
+	scratch  [1]byte
 
 	drops    [numDrops]uint64
 	counters Counters
@@ -87,12 +89,6 @@ var (
 	_ vhostuser.Device  = (*Device)(nil)
 	_ eventloop.Breaker = (*Device)(nil)
 )
-
-// Group is a set of guests that may connect to each other, all on one loop.
-type Group struct{}
-
-// NewGroup makes an empty group.
-func NewGroup() *Group { return &Group{} }
 
 // New makes a device that lives on loop. It registers Flush behind every turn.
 func New(c Config, loop *eventloop.Loop) (*Device, error) {
@@ -116,6 +112,10 @@ func New(c Config, loop *eventloop.Loop) (*Device, error) {
 	if err := d.turn.open(loop, d); err != nil {
 		return nil, err
 	}
+	if err := d.join(); err != nil {
+		d.turn.close(loop)
+		return nil, err
+	}
 	d.tx.timer = loop.Timers().New((*lateCall)(d), 0)
 	loop.AfterTurnOf(d, d.Flush)
 	return d, nil
@@ -124,10 +124,17 @@ func New(c Config, loop *eventloop.Loop) (*Device, error) {
 // Close resets all connections, as far as the guest has buffers for that, and
 // takes the device off its loop.
 func (d *Device) Close() {
-	d.each(func(c *conn) { d.happen(c, evFailed, unix.ECONNRESET) })
+	d.each(func(c *conn) {
+		if c.sibling != nil {
+			d.separate(c)
+			return
+		}
+		d.happen(c, evFailed, unix.ECONNRESET)
+	})
 	d.Flush()
 	d.up = false
 	d.forgetAll()
+	d.part()
 	d.loop.Timers().Free(d.tx.timer)
 	d.turn.close(d.loop)
 }
@@ -233,7 +240,9 @@ func (d *Device) settle() {
 	if up == d.up {
 		return
 	}
-	d.up = false
+	if d.up = false; !up {
+		d.release()
+	}
 	if broken {
 		d.fresh = true // whoever mends it starts anew
 		d.forgetAll()
@@ -261,9 +270,15 @@ func (d *Device) forgetAll() {
 	d.resets.n = 0
 	d.run = nil
 	d.vec.reset()
+	d.inbox.clear(&d.pool)
+	d.inbox.busy, d.waitsFor = false, nil
+	d.release()
 	d.each(func(c *conn) {
 		if c.state.phase == orphan {
 			return // what a guest sent before it closed is still good
+		}
+		if c.sibling != nil {
+			c.sibling.disown(c.twin())
 		}
 		in, cookie := c.initiator, c.cookie
 		d.closeHost(c)

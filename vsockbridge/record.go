@@ -3,7 +3,6 @@ package vsockbridge
 import (
 	"golang.org/x/sys/unix"
 
-	"guestwire/vring"
 	"guestwire/vsockbridge/packet"
 )
 
@@ -190,23 +189,11 @@ func (d *Device) pushPieces(c *conn) outcome {
 			h.Flags = packet.EndOfMessage
 		}
 		put(chain, &h)
-		d.copyOut(c, chain, n)
+		c.in.fill(&d.pool, chain, n)
 		d.rx.push(chain, packet.Size+n)
 		c.credit.send(h.Len)
 		d.counters.RxPackets++
 		d.counters.RxBytes += uint64(n)
 	}
 	return again
-}
-
-// copyOut moves n bytes of the waiting message behind the header of a chain.
-func (d *Device) copyOut(c *conn, chain *vring.Chain, n int) {
-	skip := packet.Size
-	for _, seg := range chain.Writable {
-		cut := min(skip, len(seg))
-		seg, skip = seg[cut:], skip-cut
-		seg = seg[:min(n, len(seg))]
-		n -= len(seg)
-		c.in.read(&d.pool, seg)
-	}
 }

@@ -71,7 +71,16 @@ func (d *Device) rxRun() {
 			}
 			continue
 		}
+		if d.inbox.waiting() && !d.unpack() {
+			if !d.refilled() {
+				return
+			}
+			continue
+		}
 		c := d.queue.pop(&d.conns)
+		if c == nil {
+			continue
+		}
 		switch d.serve(c) {
 		case again:
 			d.enqueue(c)
@@ -85,7 +94,7 @@ func (d *Device) rxRun() {
 }
 
 // wanting says whether there is anything for the guest.
-func (d *Device) wanting() bool { return d.queue.head >= 0 || d.resets.n > 0 }
+func (d *Device) wanting() bool { return d.queue.head >= 0 || d.resets.n > 0 || d.inbox.waiting() }
 
 // refilled is asked when the receive ring is empty. It has the driver kick when
 // it posts chains, and reports true when there are some already.

@@ -9,8 +9,12 @@ type Counters struct {
 	Reads              uint64 // system calls that read from host sockets
 	Writes             uint64 // and that write to them
 
-	GuestOpened uint64 // connections that the guest requested and the host serves
-	HostOpened  uint64 // connections that the host requested and the guest accepted
+	GuestOpened    uint64 // connections that the guest requested and the host serves
+	HostOpened     uint64 // connections that the host requested and the guest accepted
+	SiblingOpened  uint64 // connections that the guest requested and a sibling was asked for
+	SiblingPackets uint64 // packets of the guest that were passed to siblings
+	InboxFull      uint64 // connections reset because too much waited for a sibling
+
 	DialsFailed uint64 // requests of the guest that no host socket serves
 	Full        uint64 // connections that were one too many
 	TimedOut    uint64 // phases that should be short and were not
@@ -60,6 +64,9 @@ func (s *Stats) Each(f func(name string, value uint64)) {
 	f("connections", s.Connections)
 	f("guest_opened", s.GuestOpened)
 	f("host_opened", s.HostOpened)
+	f("sibling_opened", s.SiblingOpened)
+	f("sibling_packets", s.SiblingPackets)
+	f("inbox_full", s.InboxFull)
 	f("dials_failed", s.DialsFailed)
 	f("full", s.Full)
 	f("timed_out", s.TimedOut)

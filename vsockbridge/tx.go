@@ -55,7 +55,7 @@ func (d *Device) txKicked() {
 // txRun serves the transmit ring for at most one turn's budget.
 func (d *Device) txRun() {
 	t := &d.tx
-	if !d.up {
+	if !d.up || d.held() {
 		return
 	}
 	t.q.DisarmKick()
@@ -66,7 +66,7 @@ func (d *Device) txRun() {
 			t.idle = 0
 			continue
 		}
-		if !d.txEmpty() {
+		if d.held() || !d.txEmpty() {
 			return
 		}
 		chains-- // even a driver that teases us with its index gets no longer turn
@@ -103,13 +103,16 @@ func (d *Device) txEmpty() bool {
 // returns how many chains and bytes that were.
 func (d *Device) txBatch() (chains, bytes int) {
 	t := &d.tx
-	n := t.q.PopBatch(t.chains[:])
-	for i := range t.chains[:n] {
-		c := &t.chains[i]
+	popped := t.q.PopBatch(t.chains[:])
+	n := 0
+	for n < popped && !d.held() {
+		c := &t.chains[n]
 		bytes += int(c.ReadLen)
 		d.packet(c)
+		n++
 	}
 	d.endRun()
+	t.q.Rewind(popped - n)
 	if t.q == nil || t.q.Broken() != nil {
 		return n, bytes
 	}
@@ -155,12 +158,12 @@ func (d *Device) packet(c *vring.Chain) {
 	var raw [packet.Size]byte
 	payload := take(raw[:], c.Readable)
 	h := packet.Parse(&raw)
-	if h.SrcCID != d.cfg.CID || h.DstCID != packet.HostCID {
+	if h.SrcCID != d.cfg.CID || !d.reaches(h.DstCID) {
 		d.drop(DropCID)
 		return
 	}
 	d.counters.TxPackets++
-	conn := d.conns.find(key{peer: uint32(h.DstCID), peerPort: h.DstPort, port: h.SrcPort})
+	conn := d.conns.find(answer(&h))
 	if conn == nil {
 		d.stranger(&h)
 		return
@@ -169,9 +172,13 @@ func (d *Device) packet(c *vring.Chain) {
 		d.endRun() // it must not overtake what was sent before it
 	}
 	switch {
+	case conn.state.phase == ended:
+		d.control(conn, &h) // whatever it is: the RST is under way
 	case h.Len > packet.MaxPayload || h.Len > c.ReadLen-packet.Size:
 		d.drop(DropLength)
 		d.violation(conn)
+	case conn.sibling != nil:
+		d.pass(conn, &h, payload)
 	case h.Op != packet.Reset && h.Op != packet.Request && (h.Type != conn.typ || !conn.credit.update(h.BufAlloc, h.FwdCnt)):
 		d.violation(conn)
 	case h.Op == packet.RW:
@@ -179,6 +186,12 @@ func (d *Device) packet(c *vring.Chain) {
 	default:
 		d.control(conn, &h)
 	}
+}
+
+// reaches says whether the guest may send to a CID. With siblings, one that is
+// not there (any more) is told so by RST; 3 is the first that a guest can have.
+func (d *Device) reaches(cid uint64) bool {
+	return cid == packet.HostCID || len(d.cfg.Groups) > 0 && cid != d.cfg.CID && packet.CheckCID(cid) == nil
 }
 
 // take copies the first len(b) bytes of segs, which must have as many, and
@@ -201,6 +214,8 @@ func take(b []byte, segs [][]byte) [][]byte {
 // one, a reset is never answered, everything else is (5.10.6.4).
 func (d *Device) stranger(h *packet.Header) {
 	switch {
+	case h.DstCID != packet.HostCID:
+		d.meet(h)
 	case h.Op == packet.Reset:
 	case h.Op == packet.Request && d.speaks(h.Type):
 		d.dial(h)
@@ -243,6 +258,10 @@ func (d *Device) dial(h *packet.Header) {
 func (d *Device) violation(c *conn) {
 	d.endRun()
 	d.counters.Violations++
+	if c.sibling != nil {
+		d.separate(c)
+		return
+	}
 	d.happen(c, evViolation, unix.ECONNREFUSED)
 }
 
@@ -271,7 +290,7 @@ func (d *Device) control(c *conn, h *packet.Header) {
 	d.unblock(c)
 	act := d.happen(c, e, unix.ECONNREFUSED)
 	switch {
-	case e == evViolation || e == evRequest && act&actReset != 0:
+	case act&actReset != 0 && (e == evViolation || e == evRequest || e == evResponse):
 		d.counters.Violations++
 	case act&actAccept != 0:
 		d.accepted(c)
@@ -294,8 +313,8 @@ func (d *Device) unblock(c *conn) {
 // data handles payload from the guest.
 func (d *Device) data(c *conn, h *packet.Header, payload [][]byte) {
 	d.unblock(c)
-	if h.Len == 0 && h.Flags&packet.EndOfMessage == 0 {
-		return // says nothing
+	if h.Len == 0 && (h.Flags&packet.EndOfMessage == 0 || c.out.length == nil) {
+		return // says nothing, unless it ends a message
 	}
 	switch act := d.happen(c, evData, unix.ECONNREFUSED); {
 	case act&actReset != 0:
