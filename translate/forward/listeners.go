@@ -236,13 +236,19 @@ func (l *Listeners) reset(s *socket) {
 	}
 }
 
-// Expired implements eventloop.Expirer: paused sockets get another chance.
+// Expired implements eventloop.Expirer: paused sockets get another chance, unless
+// the host has not even the memory to watch them.
 func (l *Listeners) Expired(uint32) {
+	left := l.paused[:0]
 	for _, cookie := range l.paused {
 		s := &l.socks[cookie]
-		s.paused = false
 		s.retries++
-		l.c.Host.Rewatch(s.fd, eventloop.In)
+		s.paused = l.c.Host.Rewatch(s.fd, eventloop.In) != 0
+		if s.paused {
+			left = append(left, cookie)
+		}
 	}
-	l.paused = l.paused[:0]
+	if l.paused = left; len(left) > 0 {
+		l.c.Timers.Set(l.timer, l.c.Timers.Now()+retryTime)
+	}
 }

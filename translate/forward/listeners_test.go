@@ -77,6 +77,9 @@ func (h *host) Watch(fd hostsock.FD, ev eventloop.Events, s eventloop.Source, co
 }
 
 func (h *host) Rewatch(fd hostsock.FD, ev eventloop.Events) syscall.Errno {
+	if ev != 0 && h.watchErr != 0 {
+		return h.watchErr
+	}
 	h.armed[fd] = ev
 	return 0
 }
@@ -483,6 +486,30 @@ func TestPatienceStartsAnew(t *testing.T) {
 	shortage(2)
 	if b.h.refused != 1 {
 		t.Error("not told after more than a second")
+	}
+}
+
+// A socket that cannot be watched again for want of memory is tried again later.
+func TestPauseOutlastsMemory(t *testing.T) {
+	b := newBench(t)
+	l, err := b.listen("8080:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := l.socks[0].fd
+	b.h.accept = []syscall.Errno{syscall.ENOMEM}
+	l.Ready(0, eventloop.In)
+	b.h.watchErr = syscall.ENOMEM
+	for range 10 {
+		b.w.Advance(b.w.Now() + eventloop.Time(200*time.Millisecond))
+	}
+	if b.h.armed[fd] != 0 || len(l.paused) != 1 {
+		t.Errorf("armed for %v, %d paused", b.h.armed[fd], len(l.paused))
+	}
+	b.h.watchErr = 0
+	b.w.Advance(b.w.Now() + eventloop.Time(200*time.Millisecond))
+	if b.h.armed[fd] != eventloop.In || len(l.paused) != 0 {
+		t.Errorf("afterwards armed for %v, %d paused", b.h.armed[fd], len(l.paused))
 	}
 }
 

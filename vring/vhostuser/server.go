@@ -188,8 +188,8 @@ func (s *Server) Expired(uint32) {
 		s.connect()
 		return
 	}
-	if err := s.loop.Modify(s.token, eventloop.In); err != nil {
-		s.logf("cannot listen any more: %v", err)
+	if s.loop.Modify(s.token, eventloop.In) != nil { // not even the memory to be woken
+		s.loop.Timers().Set(s.timer, s.loop.Now()+acceptPause)
 	}
 }
 
