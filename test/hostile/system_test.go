@@ -1,7 +1,9 @@
 package hostile
 
 import (
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -9,9 +11,90 @@ import (
 )
 
 var systemRows = []row{
-	{"S1", noDescriptors},
+	{"S1", hostFails},
 	{"S2", reusedDescriptors},
 	{"S6", faultInDevice},
+}
+
+// hostFails lets every call into the host's sockets fail, one after the other by
+// number, with each of the errors of a host that has run out of something. What
+// was under way may fail; the next round works, nothing is left behind, and the
+// loop does not spin.
+func hostFails(t *testing.T) {
+	t.Run("no descriptors", noDescriptors)
+	t.Run("every call", func(t *testing.T) {
+		e := startErrands(t)
+		if failed := e.run(); failed != nil {
+			t.Fatalf("%v fails without a fault; counters:%s", failed, e.d.nonzero())
+		}
+		sites := map[string]int{}
+		n := int64(1)
+		for past := 0; past < 3; n++ { // rounds differ by a few calls
+			for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+				e.host.arm(n, errno)
+				failed := e.run()
+				site := e.host.failed()
+				e.host.arm(0, 0)
+				if site == "" {
+					past++
+				} else {
+					sites[site]++
+					past = 0
+				}
+				if site == "" && failed != nil {
+					t.Fatalf("%v fails without a fault in round %d; counters:%s", failed, n, e.d.nonzero())
+				}
+				if again := e.run(); again != nil {
+					t.Fatalf("after %v of call %d, a %s: %v still fails; counters:%s", errno, n, site, again, e.d.nonzero())
+				}
+			}
+		}
+		t.Logf("%d calls a round, by site: %v", n-1, sites)
+		for _, site := range []string{"Dial", "Accept", "Watch", "Writev", "Peekv", "Discard", "Send", "Recv", "Shutdown"} {
+			if sites[site] == 0 {
+				t.Errorf("no %s has failed", site)
+			}
+		}
+		e.finish()
+	})
+	t.Run("all calls", func(t *testing.T) {
+		for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+			e := startErrands(t)
+			e.host.arm(-1, errno)
+			_ = e.run()
+			calls, turns := e.host.calls.Load(), e.d.counters()["loop_turns"]
+			time.Sleep(50 * time.Millisecond)
+			if c, n := e.host.calls.Load()-calls, e.d.counters()["loop_turns"]-turns; c > 1000 || n > 1000 {
+				t.Errorf("%v: %d calls and %d turns in 50 ms: the loop spins", errno, c, n)
+			}
+			e.d.pass(2*time.Second, 100*time.Millisecond) // listeners are to be taken up again, which fails too
+			e.host.arm(0, 0)
+			e.d.pass(2*time.Second, 100*time.Millisecond)
+			for range ringSize {
+				e.g.receive()
+			}
+			if failed := e.run(); failed != nil {
+				t.Errorf("%v: afterwards %v still fails; counters:%s", errno, failed, e.d.nonzero())
+			}
+			e.finish()
+		}
+	})
+}
+
+// finish lets everything age, after which no flow and no socket is left.
+func (e *errands) finish() {
+	e.t.Helper()
+	if n := e.d.counters()["loop_panics"]; n != 0 {
+		e.t.Errorf("%d panics", n)
+	}
+	e.g.leave()
+	e.d.eventually("all flows to end", func() bool {
+		e.d.pass(3*time.Hour, 20*time.Minute)
+		c := e.d.counters()
+		return c["flows"] == 0 && c["host_sockets"] == 2 // the forwards
+	})
+	e.d.eventually("all descriptors to be closed", func() bool { return descriptors(e.t) <= e.fds })
+	e.d.healthy()
 }
 
 // noDescriptors takes all descriptors away. New flows are refused, the one that
