@@ -87,6 +87,7 @@ func (g *guest) connect(s *server, sport uint16) *conn {
 	}
 	c.seq, c.ack = 1001, sa.Seq+1
 	c.segment("", func(*layers.TCP) {})
+	g.taken()
 	return c
 }
 
@@ -130,6 +131,45 @@ func (c *conn) alive(p *peer) {
 	c.g.t.Helper()
 	c.send("alive")
 	p.want("alive")
+}
+
+// taken waits until the device has taken all frames, and acted on them.
+func (g *guest) taken() {
+	g.t.Helper()
+	g.d.eventually("the guest's frames to be taken", func() bool { return g.rings[1].UsedIdx() == g.rings[1].AvailIdx() })
+	g.d.counters()
+}
+
+// read takes n bytes of the stream as they come in order, and acknowledges them.
+func (c *conn) read(n int) (b []byte) {
+	c.g.t.Helper()
+	for end := time.Now().Add(4 * time.Second); len(b) < n; {
+		was := len(b)
+		for _, f := range c.g.receive() {
+			if s := segment(f, c.sport); s != nil && s.Seq == c.ack {
+				b = append(b, s.Payload...)
+				c.ack += uint32(len(s.Payload))
+			}
+		}
+		switch {
+		case len(b) > was:
+			c.segment("", func(*layers.TCP) {})
+		case time.Now().After(end):
+			c.g.t.Fatalf("the guest got %d bytes of %d in 4 s; counters:%s", len(b), n, c.g.d.nonzero())
+		default:
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return b
+}
+
+// pattern is n bytes that differ by place and by seed.
+func pattern(seed, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i ^ i>>8*7 ^ i>>16*13 ^ seed*31)
+	}
+	return b
 }
 
 // restartRing starts a ring again that GET_VRING_BASE has stopped.

@@ -97,3 +97,20 @@ func (g *guest) awaitSegment(what string, port uint16, fits func(*layers.TCP) bo
 
 func isRST(s *layers.TCP) bool { return s.RST }
 func isACK(s *layers.TCP) bool { return s.ACK && !s.SYN && !s.RST && !s.FIN && len(s.Payload) == 0 }
+
+// icmpError returns type and code of an ICMP or ICMPv6 error, and what it quotes
+// of the L4 packet; type -1 if f is none.
+func icmpError(f []byte) (typ, code int, quote []byte) {
+	switch {
+	case len(f) >= 14+20+8+20 && f[12] == 8 && f[13] == 0 && f[23] == 1 && (f[34] == 3 || f[34] == 11 || f[34] == 12):
+		return int(f[34]), int(f[35]), f[42+int(f[42]&15)*4:]
+	case len(f) >= 14+40+8+40 && f[12] == 0x86 && f[13] == 0xdd && f[20] == 58 && f[54] < 128:
+		return int(f[54]), int(f[55]), f[62+40:]
+	}
+	return -1, 0, nil
+}
+
+func isUnreachable(f []byte) bool {
+	typ, _, _ := icmpError(f)
+	return typ == 1 || typ == 3
+}

@@ -19,6 +19,7 @@ var frameRows = []row{
 	{"U1", badUDP},
 	{"U2", badIPv4},
 	{"U3", hostileFragments},
+	{"U10", lastHop},
 	{"U11", multicast},
 	{"U12", spoofed},
 }
@@ -260,6 +261,25 @@ func spoofed(t *testing.T) {
 	g := d.guest()
 	for _, src := range []net.IP{{192, 0, 2, 1}, {127, 0, 0, 1}, {0, 0, 0, 0}, {224, 0, 0, 1}, gateway, {10, 0, 2, 3}} {
 		g.dropped("drop_addr-source", make([]byte, netHdr), udp(t, src, world, 53, []byte("from whom?")))
+	}
+	g.leave()
+	d.healthy()
+}
+
+// lastHop: a packet whose hop count ends here makes no flow.
+func lastHop(t *testing.T) {
+	d := start(t, nil)
+	g := d.guest()
+	for _, ttl := range []uint8{0, 1} {
+		ip := ip4(layers.IPProtocolUDP, guestIP, net.IP{198, 51, 100, 1})
+		ip.TTL = ttl
+		u := &layers.UDP{SrcPort: 4000, DstPort: 53}
+		_ = u.SetNetworkLayerForChecksum(ip)
+		g.send(frame(t, layers.EthernetTypeIPv4, ip, u))
+	}
+	d.counts("net_tx_frames", 2)
+	if n := d.counters()["udp_flows"]; n != 0 {
+		t.Errorf("%d flows", n)
 	}
 	g.leave()
 	d.healthy()
