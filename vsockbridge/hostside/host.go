@@ -164,7 +164,7 @@ func (h *Host) Attach(d Connector) { h.device = d }
 func (h *Host) Listening() []string {
 	var list []string
 	for _, l := range h.listeners {
-		to := "the port of their CONNECT line"
+		to := "the port they CONNECT to"
 		if !l.hybrid {
 			to = fmt.Sprintf("port %d", l.port)
 		}
