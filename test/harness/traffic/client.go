@@ -120,14 +120,14 @@ func ResetByClient(d Dialer, key string, timeout time.Duration) error {
 	return nil
 }
 
-// Refused checks that a connection to a closed port is refused.
+// Refused checks that a connection to a closed port is refused; vsock has a reset for that.
 func Refused(d Dialer) error {
 	c, err := d()
 	if err == nil {
 		c.Close()
 		return errors.New("connected, want a refusal")
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("want a refusal, got %w", err)
 	}
 	return nil

@@ -8,20 +8,19 @@ import (
 
 // DialGuest connects to a port of the guest behind the UNIX socket at path, by the hybrid protocol: CONNECT PORT, and OK with the port that the host's end
 // has got. It reads exactly that line. A guest where nobody listens closes the connection without a word: io.EOF.
-func DialGuest(path string, port uint32, timeout time.Duration) (c *net.UnixConn, hostPort uint32, err error) {
-	if c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
+func DialGuest(path string, port uint32, timeout time.Duration) (*net.UnixConn, uint32, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
 		return nil, 0, err
 	}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
 	_ = c.SetDeadline(time.Now().Add(timeout))
-	if _, err = fmt.Fprintf(c, "CONNECT %d\n", port); err != nil {
-		return nil, 0, err
+	_, err = fmt.Fprintf(c, "CONNECT %d\n", port)
+	var hostPort uint32
+	if err == nil {
+		hostPort, err = ReadOK(c)
 	}
-	if hostPort, err = ReadOK(c); err != nil {
+	if err != nil {
+		c.Close()
 		return nil, 0, err
 	}
 	return c, hostPort, c.SetDeadline(time.Time{})
