@@ -159,19 +159,38 @@ func (r *reader) value(f Field, key string, n ast.Node) {
 // scalar takes a value as it is written: 8080:80 and 0x10 are text until the
 // option says what they are.
 func (r *reader) scalar(f Field, key string, n ast.Node) {
-	switch n.(type) {
-	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-	case *ast.NullNode:
+	text, ok := plain(n)
+	switch {
+	case !ok && n.Type() == ast.NullType:
 		r.wrong(place(n), "%s: has no value: write one, or leave the key out", key)
-		return
+	case !ok:
+		r.wrong(place(n), "%s: takes a plain value like a word, a number or a path", key)
 	default:
-		r.wrong(place(n), "%s: takes a plain value like a word, a number or a path, in quotes where colons or braces stand in it", key)
-		return
+		if err := f.Set(text); err != nil {
+			r.wrong(place(n), "%s: %q: %v", key, text, err)
+		}
 	}
-	text := n.GetToken().Value
-	if err := f.Set(text); err != nil {
-		r.wrong(place(n), "%s: %q: %v", key, text, err)
+}
+
+// plain returns the text of a scalar. The parser takes 80:90 in a list within
+// braces for a mapping; without a blank behind its colon it is none (YAML 1.2.2,
+// 7.3.3).
+func plain(n ast.Node) (text string, ok bool) {
+	switch n := n.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return n.GetToken().Value, true
+	case *ast.MappingNode:
+		if n.IsFlowStyle || len(n.Values) != 1 {
+			return "", false
+		}
+		colon, value := n.Values[0].GetToken().Position, n.Values[0].Value
+		text, ok = plain(value)
+		if at := value.GetToken().Position; at.Line != colon.Line || at.Column != colon.Column+1 {
+			return "", false
+		}
+		return n.Values[0].Key.GetToken().Value + ":" + text, ok
 	}
+	return "", false
 }
 
 func place(n ast.Node) *token.Position {

@@ -91,6 +91,8 @@ func TestWrongFiles(t *testing.T) {
 		{"no bool", web + "      no-dns: maybe\n", []string{":5:15:", "true or false"}},
 		{"list for one", web + "      mtu: [1500]\n", []string{":5:12:", "one value"}},
 		{"mapping for one", web + "      mtu: {a: 1}\n", []string{":5:", "plain value"}},
+		{"mapping in a list", web + "      tcp-ports: [80: 90]\n", []string{":5:", "plain value"}},
+		{"list in a list", web + "      tcp-ports: [[80]]\n", []string{":5:", "plain value"}},
 		{"anchor", web + "      mtu: &m 1500\n", []string{":5:7:", "anchors"}},
 		{"wrong value", web + "      tcp-ports: 99999\n", []string{":5:7:", "guest web", "99999", "65535"}},
 		{"missing socket", "guests:\n  web:\n    net:\n      mtu: 1500\n", []string{":4:7:", "guest web", "--socket-path"}},
@@ -155,8 +157,8 @@ func TestEveryMistakeIsTold(t *testing.T) {
 func TestNoClash(t *testing.T) {
 	if _, err := resolveFile(t, `
 guests:
-  a: {net: {socket-path: /run/a, tcp-ports: [127.0.0.1/80, "0:22"]}}
-  b: {net: {socket-path: /run/b, tcp-ports: [127.0.0.2/80, "0:22"], udp-ports: 80}}
+  a: {net: {socket-path: /run/a, tcp-ports: [127.0.0.1/80:8080, 0:22]}}
+  b: {net: {socket-path: /run/b, tcp-ports: [127.0.0.2/80:8080, 0:22], udp-ports: 80}}
 `); err != nil {
 		t.Error(err)
 	}

@@ -36,7 +36,7 @@ func (w *Worker) openVsock(cfg *config.Vsock, log *slog.Logger) (v *vsock, err e
 		Withhold: withheldVsock(&cfg.Withhold), Log: limited(log),
 	}
 	for _, name := range cfg.Groups {
-		c.Group = w.group(name)
+		c.Groups = append(c.Groups, w.group(name))
 	}
 	if v.device, err = vsockbridge.New(c, w.loop); err != nil {
 		return v, err
