@@ -44,7 +44,7 @@ func (f *flow) fillMessage(r *Relay, src *end) (more bool, v verdict, errno unix
 	case n > r.c.MaxMessage:
 		f.eof, f.srcErr = true, unix.EMSGSIZE
 		return true, waits, 0
-	case n == 0 && src.Kind == Seqpacket && ended(src.In):
+	case n == 0 && src.Kind == Seqpacket && Ended(src.In):
 		f.eof = true
 		return true, waits, 0
 	}
@@ -53,10 +53,10 @@ func (f *flow) fillMessage(r *Relay, src *end) (more bool, v verdict, errno unix
 	return true, waits, 0
 }
 
-// ended tells the end of a seqpacket socket from an empty message, both of which
+// Ended tells the end of a seqpacket socket from an empty message, both of which
 // are read as 0: the peer writes no more, and nothing is left to be read. (Empty
 // messages right before the end are taken for it.)
-func ended(fd int) bool {
+func Ended(fd int) bool {
 	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(p[:], 0)
 	return err != nil || n > 0 && queued(fd) == 0

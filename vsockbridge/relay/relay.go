@@ -148,8 +148,10 @@ func (r *Relay) unlink(p *Pair) {
 // Stats returns the counters.
 func (r *Relay) Stats() Stats { return r.stats }
 
-// Close ends all pairs and gives everything back.
+// Close ends all pairs and gives everything back. Start returns ErrFull from then
+// on.
 func (r *Relay) Close() {
+	r.c.MaxPairs = 0
 	for r.pairs != nil {
 		r.pairs.Close()
 	}
