@@ -53,15 +53,17 @@ type Device struct {
 	features uint64 // negotiated, offered bits only
 	types    types
 
-	rings    [queues]*vring.DeviceQueue
-	enabled  [queues]bool
-	stopped  [queues]stop
-	tx       tx
-	rx       rx
-	up       bool // both rings run, enabled and unbroken
-	fresh    bool // the next guest is not the one that was
-	turn     turn
-	flushing bool
+	rings     [queues]*vring.DeviceQueue
+	enabled   [queues]bool
+	stopped   [queues]stop
+	tx        tx
+	rx        rx
+	up        bool // both rings run, enabled and unbroken
+	fresh     bool // the next guest is not the one that was
+	lived     bool // it has had another device before
+	owesEvent bool // TRANSPORT_RESET
+	turn      turn
+	flushing  bool
 
 	conns    table
 	ports    ports
@@ -174,6 +176,7 @@ func (d *Device) Start(i int, q *vring.DeviceQueue) {
 	if s := d.stopped[i]; s.known && s.avail != q.LastAvail() {
 		d.fresh = true
 	}
+	d.lived = d.lived || d.fresh && q.LastAvail() != 0
 	d.rings[i] = q
 	switch i {
 	case rxQueue:
@@ -211,7 +214,7 @@ func (d *Device) Stop(i int) {
 
 // Reset implements vhostuser.Device.
 func (d *Device) Reset() {
-	d.fresh = true
+	d.fresh, d.lived, d.owesEvent = true, false, false
 	d.stopped = [queues]stop{}
 	d.settle()
 	d.forgetAll()
@@ -250,8 +253,9 @@ func (d *Device) settle() {
 	if up {
 		if d.fresh {
 			d.forgetAll()
+			d.owesEvent = d.lived
 		}
-		d.up, d.fresh = true, false
+		d.up, d.fresh, d.lived = true, false, false
 		d.turn.ask(d.loop) // packets may have waited
 	}
 }

@@ -23,6 +23,8 @@ const (
 	pageRoom = 3776 // of a receive buffer of Linux: a page without the overhead of an skb
 )
 
+var features0 = vringtest.Features{EventIdx: true, Indirect: true, InOrder: true}
+
 // rig is a Device between a driver of flesh and rings, and host sockets that the
 // test holds the other ends of.
 type rig struct {
@@ -91,6 +93,11 @@ func (r *rig) start(i int) {
 	c := r.ring[i].Ring.Config(r.mem.Table())
 	c.Index, c.CallFD = i, r.calls[i].FD
 	c.EventIdx, c.Indirect, c.InOrder = r.has(vhostuser.RingFEventIdx), r.has(vhostuser.RingFIndirectDesc), r.has(vhostuser.FInOrder)
+	r.startWith(i, c)
+}
+
+func (r *rig) startWith(i int, c vring.Config) {
+	r.tb.Helper()
 	q, err := vring.NewDeviceQueue(c)
 	if err != nil {
 		r.tb.Fatal(err)

@@ -62,6 +62,9 @@ func (d *Device) Flush() {
 		d.rxRun()
 		d.rx.q.Publish()
 		d.tx.publish(d)
+		if d.owesEvent {
+			d.sendEvent()
+		}
 	}
 	d.flushing = false
 }
