@@ -318,7 +318,7 @@ func TestVSockTools(t *testing.T) {
 		if got := e.sh(t, 0, fmt.Sprintf("(printf 'echo\\nhello\\n'; sleep 1) | ncat --vsock %d %d", vsock.Host, hostPort)); got != "hello" {
 			t.Errorf("%q", got)
 		}
-		e.listen(t, "ncat --vsock -l 7801 -k -e /bin/cat", 7801)
+		e.listen(t, "ncat --vsock -l 3 7801 -k -e /bin/cat", 7801)
 	})
 	t.Run("vsock_perf", func(t *testing.T) {
 		l, err := net.Listen("unix", fmt.Sprintf("%s_%d", e.d.Path(0), 1234))
@@ -354,16 +354,14 @@ func TestVSockTools(t *testing.T) {
 // listen starts a server in the guest that returns what it gets, and asks it from the host.
 func (e *venv) listen(t *testing.T, command string, port uint32) {
 	t.Helper()
-	if _, err := e.g[0].Start(time.Minute, command); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	e.sh(t, 0, "setsid "+command+" >/tmp/listen.log 2>&1 &")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		c, _, err := vsock.DialGuest(e.d.Path(0), port, guest.CommandTimeout)
 		if err != nil && time.Now().Before(end) { // it does not listen yet
 			continue
 		}
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v: %s", command, err, e.sh(t, 0, "cat /tmp/listen.log"))
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))

@@ -28,8 +28,8 @@ type bench struct {
 
 func main() {
 	b := &bench{results: results{}}
-	only := flag.String("only", "uml,qemu,testpmd", "parts to run")
-	kinds := flag.String("kinds", backend.Guestwire+","+backend.Passt, "daemons to measure")
+	only := flag.String("only", "uml,qemu,testpmd,vsock", "parts to run")
+	kinds := flag.String("kinds", backend.Guestwire+",peer", "daemons to measure; peer is passt, or vhost-device-vsock for vsock")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each part")
 	flag.IntVar(&b.seconds, "seconds", 4, "length of one measurement")
 	flag.StringVar(&b.binary, "binary", "", "guestwire binary to measure instead of a fresh build")
@@ -60,15 +60,16 @@ func (b *bench) run(only, kinds []string) (err error) {
 		}
 	}
 	b.accel = b.lab.Accel()
-	if b.initrds, err = b.lab.Initrds(b.dir, b.prog, "iperf3"); err != nil {
+	if b.initrds, err = b.lab.Initrds(b.dir, b.prog, "iperf3", "vsock_perf"); err != nil {
 		return err
 	}
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	parts := []struct {
 		name string
+		peer string
 		run  func(round int, kind string) error
-	}{{"uml", b.uml}, {"qemu", b.qemu}, {"testpmd", b.testpmd}}
+	}{{"uml", backend.Passt, b.uml}, {"qemu", backend.Passt, b.qemu}, {"testpmd", backend.Passt, b.testpmd}, {"vsock", backend.VhostDeviceVSock, b.vsock}}
 	for _, p := range parts {
 		if !slices.Contains(only, p.name) {
 			continue
@@ -78,6 +79,9 @@ func (b *bench) run(only, kinds []string) (err error) {
 				slices.Reverse(kinds)
 			}
 			for _, kind := range kinds {
+				if kind == "peer" {
+					kind = p.peer
+				}
 				start := time.Now()
 				if err := p.run(round, kind); err != nil {
 					return fmt.Errorf("%s, round %d, %s: %w", p.name, round+1, kind, err)

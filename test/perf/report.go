@@ -51,10 +51,10 @@ func (x *row) all(kind string) (v []float64) {
 	return v
 }
 
-// ratios are guestwire's value over passt's, round by round; with other set, over passt's value in that row.
-func (x *row) ratios(other *row) (v []float64) {
+// ratios are guestwire's value over the peer's in row other (usually the same row), round by round.
+func (x *row) ratios(other *row, peer string) (v []float64) {
 	for round, ours := range x.values[backend.Guestwire] {
-		if theirs := other.values[backend.Passt][round]; theirs != 0 {
+		if theirs := other.values[peer][round]; theirs != 0 {
 			v = append(v, ours/theirs)
 		}
 	}
@@ -64,31 +64,77 @@ func (x *row) ratios(other *row) (v []float64) {
 func (b *bench) report(w io.Writer) {
 	fmt.Fprintf(w, "Measured %s with `go run ./test/perf %s`: %d rounds, %d s each, the daemons alternating; medians.\n\n", time.Now().UTC().Format("2006-01-02"),
 		strings.Join(os.Args[1:], " "), b.rounds, b.seconds)
-	fmt.Fprintf(w, "%s\n\n| what | unit | guestwire | passt | guestwire / passt (median of the rounds' ratios, lowest - highest) |\n|---|---|---|---|---|\n", b.versions())
+	fmt.Fprintf(w, "%s\n", b.versions())
 	names := make([]string, 0, len(b.results))
 	for n := range b.results {
 		names = append(names, n)
 	}
 	slices.SortFunc(names, func(a, c string) int { return b.results[a].order - b.results[c].order })
-	line := func(name, unit string, ours, theirs, ratios []float64) {
-		cell := "-"
-		if len(ratios) > 0 {
-			cell = fmt.Sprintf("%.2f (%.2f - %.2f)", median(ratios), slices.Min(ratios), slices.Max(ratios))
-		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", name, unit, number(median(ours)), number(median(theirs)), cell)
+	b.table(w, backend.Passt, names, func(n string) bool { return !isVSock(n) })
+	b.acrossRows(w)
+	b.transports(w)
+	b.table(w, backend.VhostDeviceVSock, names, isVSock)
+	b.bestSizes(w)
+}
+
+// isVSock tells whether a row is one of the vsock part.
+func isVSock(name string) bool { return strings.HasPrefix(name, vsockRow) }
+
+// table prints the rows that are compared with one peer.
+func (b *bench) table(w io.Writer, peer string, names []string, in func(string) bool) {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !in(n) })
+	if len(names) == 0 {
+		return
 	}
+	fmt.Fprintf(w, "\n| what | unit | guestwire | %s | guestwire / %s (median of the rounds' ratios, lowest - highest) |\n|---|---|---|---|---|\n", peer, peer)
 	for _, n := range names {
 		x := b.results[n]
-		line(n, x.unit, x.all(backend.Guestwire), x.all(backend.Passt), x.ratios(x))
+		line(w, n, x.unit, x.all(backend.Guestwire), x.all(peer), x.ratios(x, peer))
 	}
-	// The two comparisons across rows.
+}
+
+func line(w io.Writer, name, unit string, ours, theirs, ratios []float64) {
+	cell := "-"
+	if len(ratios) > 0 {
+		cell = fmt.Sprintf("%.2f (%.2f - %.2f)", median(ratios), slices.Min(ratios), slices.Max(ratios))
+	}
+	value := func(v []float64) string {
+		if len(v) == 0 {
+			return "-"
+		}
+		return number(median(v))
+	}
+	fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", name, unit, value(ours), value(theirs), cell)
+}
+
+// bestSizes compares guestwire's large writes with the best that the peer has at any size.
+func (b *bench) bestSizes(w io.Writer) {
+	for _, name := range []string{"UML", "QEMU/" + strings.ToUpper(b.accel)} {
+		best := &row{values: map[string]map[int]float64{backend.VhostDeviceVSock: {}}}
+		for _, z := range vsockSizes {
+			if x := b.results[vsockRow+name+", guest to host, writes of "+z.name]; x != nil {
+				for round, v := range x.values[backend.VhostDeviceVSock] {
+					best.values[backend.VhostDeviceVSock][round] = max(v, best.values[backend.VhostDeviceVSock][round])
+				}
+			}
+		}
+		for _, size := range []string{"64 KiB", "1 MiB"} {
+			if x := b.results[vsockRow+name+", guest to host, writes of "+size]; x != nil {
+				line(w, vsockRow+name+", guest to host: writes of "+size+" against the peer's best size", x.unit, x.all(backend.Guestwire), best.all(backend.VhostDeviceVSock),
+					x.ratios(best, backend.VhostDeviceVSock))
+			}
+		}
+	}
+}
+
+// acrossRows compares guestwire at the usual MTU with passt at its largest.
+func (b *bench) acrossRows(w io.Writer) {
 	for _, way := range []string{"guest to host", "host to guest"} {
 		small, big := b.results["UML, MTU 1500, TCP "+way], b.results["UML, MTU 65520, TCP "+way]
 		if small != nil && big != nil {
-			line("guestwire at MTU 1500 against passt at MTU 65520, TCP "+way, small.unit, small.all(backend.Guestwire), big.all(backend.Passt), small.ratios(big))
+			line(w, "guestwire at MTU 1500 against passt at MTU 65520, TCP "+way, small.unit, small.all(backend.Guestwire), big.all(backend.Passt), small.ratios(big, backend.Passt))
 		}
 	}
-	b.transports(w)
 }
 
 // transports compares each daemon's vhost-user with its own stream.

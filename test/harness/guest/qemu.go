@@ -120,7 +120,7 @@ func StartQEMU(c QEMUConfig) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{Name: "qemu", Dir: c.Dir, proc: p, has: devices{len(c.Net) > 0 || len(c.Wrap) > 0, len(c.VSock) > 0}}
+	g := &Guest{Name: "qemu", Dir: c.Dir, proc: p, has: devices{len(c.Net) > 0 || len(c.VSock) == 0, len(c.VSock) > 0}}
 	if err := g.connect(); err != nil {
 		err = fmt.Errorf("%w\n%s", err, g.Console(40))
 		g.Stop()

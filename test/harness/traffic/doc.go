@@ -8,7 +8,7 @@
 //	half N SEED KEY   the server sends N bytes and half-closes, reads to the end and stores "N SHA256" under KEY   (the server half-closes first)
 //	hold KEY      the server reads until the end and stores how it ended: "eof", "reset" or the error
 //	reset         the server answers "x" and resets the connection
-//	sink          the server reads to the end and answers how many bytes came: for measuring, nothing is hashed
+//	sink N        the server reads N bytes and answers how many came: for measuring, nothing is hashed
 //	source N CHUNK  the server sends N bytes, CHUNK at a time, and closes: for measuring
 //	echo          the server returns what it reads
 //	peer          the server answers "ADDR:PORT\n" of its peer

@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
 // Blast sends n bytes by writes of chunk bytes and waits until the server has counted them; it returns the bytes per second.
 func Blast(d Dialer, n int64, chunk int, timeout time.Duration) (float64, error) {
-	c, err := d.open("sink", timeout)
+	c, err := d.open(fmt.Sprintf("sink %d", n), timeout)
 	if err != nil {
 		return 0, err
 	}
@@ -20,12 +18,10 @@ func Blast(d Dialer, n int64, chunk int, timeout time.Duration) (float64, error)
 	if err := repeat(c, n, chunk); err != nil {
 		return 0, err
 	}
-	if err := c.CloseWrite(); err != nil {
-		return 0, err
-	}
-	answer, err := io.ReadAll(c)
+	var got int64
+	_, err = fmt.Fscanln(c, &got)
 	took := time.Since(start)
-	if got, _ := strconv.ParseInt(strings.TrimSpace(string(answer)), 10, 64); err == nil && got != n {
+	if err == nil && got != n {
 		err = fmt.Errorf("%d bytes arrived, want %d", got, n)
 	}
 	return float64(n) / took.Seconds(), err
@@ -39,7 +35,7 @@ func Drain(d Dialer, n int64, chunk int, timeout time.Duration) (float64, error)
 		return 0, err
 	}
 	defer c.Close()
-	got, err := io.CopyBuffer(io.Discard, onlyReader{c}, make([]byte, maxChunk))
+	got, err := io.CopyBuffer(onlyWriter{io.Discard}, io.LimitReader(c, n), make([]byte, maxChunk))
 	if err == nil && got != n {
 		err = fmt.Errorf("%d bytes arrived, want %d", got, n)
 	}

@@ -88,8 +88,10 @@ func (s *Server) conversation(c Conn) {
 			_ = l.SetLinger(0)
 		}
 	case "sink":
-		k, _ := io.CopyBuffer(io.Discard, onlyReader{r}, make([]byte, maxChunk))
-		fmt.Fprintln(c, k)
+		if _, err := fmt.Sscan(args, &n); err == nil {
+			k, _ := io.CopyBuffer(onlyWriter{io.Discard}, io.LimitReader(r, n), make([]byte, maxChunk))
+			fmt.Fprintln(c, k)
+		}
 	case "source":
 		var chunk int
 		if _, err := fmt.Sscan(args, &n, &chunk); err == nil && chunk > 0 && chunk <= maxChunk {
