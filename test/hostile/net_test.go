@@ -16,12 +16,6 @@ var frameRows = []row{
 	{"N6", oddFrames},
 	{"N7", manyMACs},
 	{"N9", wrongChecksum},
-	{"U1", badUDP},
-	{"U2", badIPv4},
-	{"U3", hostileFragments},
-	{"U10", lastHop},
-	{"U11", multicast},
-	{"U12", spoofed},
 }
 
 var world = net.IP{198, 51, 100, 1}
@@ -153,48 +147,6 @@ func wrongChecksum(t *testing.T) {
 	d.healthy()
 }
 
-func badUDP(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	for _, n := range []byte{0, 7, 200} { // UDP's length field
-		f := udp(t, guestIP, world, 53, []byte("length"))
-		f[34+4], f[34+5] = 0, n
-		g.dropped("drop_l4hdr", make([]byte, netHdr), f)
-	}
-	g.leave()
-	d.healthy()
-}
-
-func badIPv4(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	for _, tt := range []struct {
-		counter string
-		at      int
-		to      byte
-	}{
-		{"drop_iphdr", 14, 0x44},  // header length 16
-		{"drop_iphdr", 14, 0x65},  // version 6
-		{"drop_length", 16, 0x40}, // total length beyond the frame
-		{"drop_ipsum", 24, 0xff},
-	} {
-		f := udp(t, guestIP, world, 53, []byte("header"))
-		if f[tt.at] == tt.to {
-			f[tt.at] ^= 1
-		} else {
-			f[tt.at] = tt.to
-		}
-		if tt.counter == "drop_length" {
-			f[24], f[25] = 0, 0
-			sum := checksum(f[14:34])
-			f[24], f[25] = byte(sum>>8), byte(sum)
-		}
-		g.dropped(tt.counter, make([]byte, netHdr), f)
-	}
-	g.leave()
-	d.healthy()
-}
-
 func checksum(b []byte) uint16 {
 	var s uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -204,83 +156,4 @@ func checksum(b []byte) uint16 {
 		s = s&0xffff + s>>16
 	}
 	return ^uint16(s)
-}
-
-// fragment is a piece of a UDP datagram's bytes.
-func fragment(t *testing.T, id uint16, offset int, more bool, data []byte) []byte {
-	ip := ip4(layers.IPProtocolUDP, guestIP, world)
-	ip.Id, ip.FragOffset = id, uint16(offset/8)
-	if more {
-		ip.Flags = layers.IPv4MoreFragments
-	}
-	return frame(t, layers.EthernetTypeIPv4, ip, gopacket.Payload(data))
-}
-
-// hostileFragments: overlapping, tiny, never completed, a ping of death, a
-// flood; and one good datagram in the middle of it.
-func hostileFragments(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	whole := udp(t, guestIP, world, 53, make([]byte, 2992))[34:]
-	g.send(fragment(t, 1, 0, true, whole[:1600]), fragment(t, 1, 1592, false, whole[1592:])) // overlap
-	g.send(fragment(t, 2, 0, true, whole[:1600]))                                            // alone
-	g.dropped("drop_frag", make([]byte, netHdr), fragment(t, 3, 65528, false, make([]byte, 64)))
-	for id := range uint16(500) {
-		g.send(fragment(t, 1000+id, 0, true, whole[:64]))
-	}
-	if n := d.counters()["udp_flows"]; n != 0 {
-		t.Errorf("%d flows of broken datagrams", n)
-	}
-	g.send(fragment(t, 9, 0, true, whole[:1600]), fragment(t, 9, 1600, false, whole[1600:]))
-	d.counts("udp_flows", 1)
-	g.ping()
-	g.leave()
-	d.healthy()
-}
-
-func multicast(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	for _, dst := range []net.IP{{224, 0, 0, 251}, {239, 255, 255, 250}, {255, 255, 255, 255}, {10, 0, 2, 255}} {
-		before := d.counters()
-		g.send(udp(t, guestIP, dst, 1900, []byte("hello all")))
-		d.eventually("the datagram to be dropped", func() bool {
-			c := d.counters()
-			return c["drop_multicast"]+c["policy_multicast"] > before["drop_multicast"]+before["policy_multicast"]
-		})
-	}
-	if n := d.counters()["udp_flows"]; n != 0 {
-		t.Errorf("%d flows", n)
-	}
-	g.leave()
-	d.healthy()
-}
-
-func spoofed(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	for _, src := range []net.IP{{192, 0, 2, 1}, {127, 0, 0, 1}, {0, 0, 0, 0}, {224, 0, 0, 1}, gateway, {10, 0, 2, 3}} {
-		g.dropped("drop_addr-source", make([]byte, netHdr), udp(t, src, world, 53, []byte("from whom?")))
-	}
-	g.leave()
-	d.healthy()
-}
-
-// lastHop: a packet whose hop count ends here makes no flow.
-func lastHop(t *testing.T) {
-	d := start(t, nil)
-	g := d.guest()
-	for _, ttl := range []uint8{0, 1} {
-		ip := ip4(layers.IPProtocolUDP, guestIP, net.IP{198, 51, 100, 1})
-		ip.TTL = ttl
-		u := &layers.UDP{SrcPort: 4000, DstPort: 53}
-		_ = u.SetNetworkLayerForChecksum(ip)
-		g.send(frame(t, layers.EthernetTypeIPv4, ip, u))
-	}
-	d.counts("net_tx_frames", 2)
-	if n := d.counters()["udp_flows"]; n != 0 {
-		t.Errorf("%d flows", n)
-	}
-	g.leave()
-	d.healthy()
 }
