@@ -150,7 +150,9 @@ func (b *Bridge) Close() {
 }
 
 func (b *Bridge) serve(ctx context.Context) error {
-	single := !b.c.From.Listens() || b.c.From.Once
+	if !b.c.From.Listens() {
+		return quiet(ctx, b.only(ctx))
+	}
 	for {
 		select {
 		case b.places <- struct{}{}:
@@ -159,24 +161,21 @@ func (b *Bridge) serve(ctx context.Context) error {
 		}
 		a, err := b.from.open(ctx)
 		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				a.close()
-			}
+		case err != nil && ctx.Err() != nil:
 			return nil
-		case err != nil && single:
+		case err != nil && b.c.From.Once:
 			return fmt.Errorf("%s: %w", &b.c.From, err)
 		case err != nil: // mostly descriptors that have run out
 			b.c.Log("%s: %v", &b.c.From, err)
 			<-b.places
 			pause(ctx)
 			continue
-		case single:
+		case b.c.From.Once:
 			b.from.close()
-			return b.client(ctx, a)
+			return quiet(ctx, b.client(ctx, a))
 		}
 		b.clients.Go(func() {
-			if err := b.client(ctx, a); err != nil && ctx.Err() == nil {
+			if err := quiet(ctx, b.client(ctx, a)); err != nil {
 				b.c.Log("%v", err)
 				if b.c.From.Type == unix.SOCK_DGRAM {
 					pause(ctx) // the datagram is still there
@@ -187,6 +186,14 @@ func (b *Bridge) serve(ctx context.Context) error {
 	}
 }
 
+// quiet is err, unless that is because we were told to stop.
+func quiet(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -194,13 +201,33 @@ func pause(ctx context.Context) {
 	}
 }
 
-// client serves one client to its end.
+// only serves a From that does not listen. To comes first: who started us may end
+// us as soon as our standard output is closed, and would not see why To failed.
+func (b *Bridge) only(ctx context.Context) error {
+	z, err := b.to.open(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", &b.c.To, err)
+	}
+	a, err := b.from.open(ctx)
+	if err != nil {
+		z.close()
+		return fmt.Errorf("%s: %w", &b.c.From, err)
+	}
+	return b.joined(ctx, a, z)
+}
+
+// client serves one client of a From that listens.
 func (b *Bridge) client(ctx context.Context, a opened) error {
 	z, err := b.to.open(ctx)
 	if err != nil {
 		a.close()
 		return fmt.Errorf("%s: %w", &b.c.To, err)
 	}
+	return b.joined(ctx, a, z)
+}
+
+// joined has the loop join two ends, and waits for their end.
+func (b *Bridge) joined(ctx context.Context, a, z opened) error {
 	p := pairing{a.End, z.End, make(chan relay.Result, 1)}
 	b.hand(p)
 	var res relay.Result
