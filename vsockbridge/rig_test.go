@@ -149,6 +149,12 @@ func (r *rig) post(n int, sizes ...uint32) {
 	}
 }
 
+// fill posts receive buffers until the ring is full.
+func (r *rig) fill() {
+	r.tb.Helper()
+	r.post(r.ring[rxQueue].Q.Free())
+}
+
 // got is a packet as the driver sees it.
 type got struct {
 	packet.Header
