@@ -127,8 +127,32 @@ func (v *Vsock) rules(o *VsockOptions) error {
 		}
 		v.Host.Connect = append(v.Host.Connect, r)
 	}
-	if v.Host.UDSPath == "" && len(v.Host.Listen)+len(v.Host.Connect)+len(v.Groups) == 0 {
+	if err := v.forward(o); err != nil {
+		return err
+	}
+	h := &v.Host
+	if h.UDSPath == "" && h.ForwardCID == 0 && len(h.Listen)+len(h.Connect)+len(v.Groups) == 0 {
 		return wrong("--uds-path", "", "say whom the guest shall meet: --uds-path PATH, --listen and --connect for single ports, --groups for other guests")
+	}
+	return nil
+}
+
+// forward reads --forward-cid and --forward-listen: rules for the host kernel's
+// vsock without a change of ports.
+func (v *Vsock) forward(o *VsockOptions) error {
+	if o.ForwardCID < 0 || o.ForwardCID >= int64(packet.AnyCID) {
+		return wrong("--forward-cid", strconv.FormatInt(o.ForwardCID, 10), "use a CID of the host kernel's vsock: 1 for this host, 3 and more for its guests")
+	}
+	v.Host.ForwardCID = uint32(o.ForwardCID)
+	if o.ForwardListen == "" {
+		return nil
+	}
+	for _, port := range strings.Split(o.ForwardListen, "+") {
+		r, err := hostside.ParseListen("vsock:" + port + "=vsock:" + port)
+		if err != nil || r.Host.Port != r.Port {
+			return wrong("--forward-listen", o.ForwardListen, "write vsock ports with '+' between them, like 9001+9002")
+		}
+		v.Host.Listen = append(v.Host.Listen, r)
 	}
 	return nil
 }

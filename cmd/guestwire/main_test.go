@@ -54,6 +54,9 @@ func TestUsageErrors(t *testing.T) {
 		{"daemon guests.yaml", []string{"guests.yaml"}},
 		{"doc descriptor blk", []string{"blk", "vsock"}},
 		{"run", []string{"guestwire run", "--"}},
+		{"run --no-vsock --guest-cid 3 -- qemu", []string{"--guest-cid", "--no-vsock"}},
+		{"run --uds-path /u -- qemu -device vhost-vsock-pci,guest-cid=3", []string{"--uds-path", "of its own"}},
+		{"run --guest-cid 2 -- qemu", []string{"--guest-cid", "reserved"}},
 		{"run -- qemu-that-is-not-there", []string{"qemu-that-is-not-there", "install"}},
 		{"doc html", []string{"html", "man"}},
 	} {

@@ -15,6 +15,7 @@ func vsockCommand() *cli.Command {
 	flags := append(attachFlags(), vsockFlags()...)
 	flags = append(flags, ringFlags()...)
 	flags = append(flags,
+		&cli.StringSliceFlag{Name: "groups", Usage: "sibling groups the guest is in, as `NAME[+NAME...]`: guests that share one reach each other by their CIDs", Category: cat},
 		&cli.StringSliceFlag{Name: "vm", Usage: "one guest, as a list of the options above without dashes: `guest-cid=N,socket=PATH,uds-path=PATH,...`; once for every guest", Category: cat},
 		&cli.StringFlag{Name: "config", Usage: "read guests from the YAML `FILE`: a list vms with the keys of --vm", Category: cat},
 		logFlag())

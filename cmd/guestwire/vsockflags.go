@@ -17,8 +17,7 @@ func vsockFlags() []cli.Flag {
 func addressVsockFlags() []cli.Flag {
 	const cat = "Vsock device"
 	return []cli.Flag{
-		&cli.Int64Flag{Name: "guest-cid", Usage: "the guest's address: a `CID` from 3 on", DefaultText: "none", Category: cat},
-		&cli.StringSliceFlag{Name: "groups", Usage: "sibling groups the guest is in, as `NAME[+NAME...]`: guests that share one reach each other by their CIDs", Category: cat},
+		&cli.Int64Flag{Name: "guest-cid", Usage: "the guest's address: a `CID` from 3 on", DefaultText: "run: the first that is free", Category: cat},
 		&cli.Int64Flag{Name: "tx-buffer-size", Usage: "`BYTES` that a connection may have under way from the guest", DefaultText: strconv.Itoa(config.DefaultTxBuffer), Category: cat},
 		&cli.IntFlag{Name: "max-connections", Usage: "at most `N` connections at a time", DefaultText: strconv.Itoa(config.DefaultMaxConns), Category: cat},
 		&cli.IntFlag{Name: "queue-size", Usage: "accepted for vhost-device-vsock's sake and checked: rings have the `SIZE` that the frontend gives them", DefaultText: "the frontend's", Category: cat},
@@ -36,7 +35,7 @@ func hostsideFlags() []cli.Flag {
 		&cli.StringFlag{Name: "wait", Usage: "clients of --uds-path wait `TIME` for the guest to listen, like 5s", DefaultText: "not at all", Category: cat},
 		&cli.StringSliceFlag{Name: "listen", Usage: "lead clients of one address of the host to one port of the guest: `HOST=vsock:PORT`, HOST being unix:PATH[,mode=OCTAL][,owner=USER:GROUP][,type=seqpacket][,wait=5s], tcp:ADDRESS:PORT or, of the host's kernel, vsock:PORT", Category: cat},
 		&cli.StringSliceFlag{Name: "connect", Usage: "lead the guest's connections to one port to one address of the host: `vsock:PORT=HOST`, HOST being unix:PATH[,type=seqpacket], tcp:ADDRESS:PORT or, of the host's kernel, vsock:CID:PORT", Category: cat},
-		&cli.Int64Flag{Name: "forward-cid", Usage: "lead the guest's connections to the same ports of `CID` of the host kernel's vsock (1: this host), instead of --uds-path", DefaultText: "none", Category: cat},
+		&cli.Int64Flag{Name: "forward-cid", Usage: "lead the guest's connections to the same ports of `CID` of the host kernel's vsock (1: this host) instead of PATH_N of --uds-path", DefaultText: "none", Category: cat},
 		&cli.StringFlag{Name: "forward-listen", Usage: "lead connections to these `PORT[+PORT...]` of the host kernel's vsock to the same ports of the guest", Category: cat},
 	}
 }

@@ -18,8 +18,9 @@ type NIC struct {
 }
 
 // Complete returns command with what is missing added: command[0] is the QEMU
-// binary, version its major version (0: unknown, taken as new).
-func Complete(command []string, version int, nic NIC) ([]string, error) {
+// binary, version its major version (0: unknown, taken as new), vsockSocket the
+// path of the vsock device's backend ("": no such device).
+func Complete(command []string, version int, nic NIC, vsockSocket string) ([]string, error) {
 	if len(command) == 0 {
 		return nil, fmt.Errorf("no command: write guestwire run [options] -- qemu-system-x86_64 ARGS")
 	}
@@ -33,7 +34,7 @@ func Complete(command []string, version int, nic NIC) ([]string, error) {
 		}
 	}
 	out := append([]string{}, command...)
-	if !nic.Stream {
+	if !nic.Stream || vsockSocket != "" {
 		mem, err := memory(a)
 		if err != nil {
 			return nil, err
@@ -41,7 +42,11 @@ func Complete(command []string, version int, nic NIC) ([]string, error) {
 		out = append(out, mem...)
 	}
 	out = append(out, netdev(nic)...)
-	return append(out, device(command[0], a, version, nic)...), nil
+	out = append(out, device(command[0], a, version, nic)...)
+	if vsockSocket != "" {
+		out = append(out, vsock(a, version, vsockSocket)...)
+	}
+	return out, nil
 }
 
 // memory makes guest memory shareable, which vhost-user needs. A backend that
@@ -122,8 +127,8 @@ func device(binary string, a args, version int, nic NIC) []string {
 		}
 	}
 	d := driver(binary, a) + ",netdev=" + netdevID
-	if strings.HasPrefix(d, "virtio-net-pci") && version > 0 && version < 8 && !usesKVM(a) && !nic.Stream {
-		d += ",vectors=0"
+	if !nic.Stream {
+		d += vectors(driver(binary, a), a, version)
 	}
 	if nic.MTU != 0 && nic.MTU != 1500 {
 		d += ",host_mtu=" + strconv.Itoa(nic.MTU)
@@ -136,13 +141,28 @@ func driver(binary string, a args) string {
 	if strings.Contains(filepath.Base(binary), "s390x") {
 		return "virtio-net-ccw"
 	}
-	for _, v := range a.values("machine", "M") {
-		p := properties(v)
-		if p[""] == "microvm" || p["type"] == "microvm" {
-			return "virtio-net-device"
-		}
+	if microvm(a) {
+		return "virtio-net-device"
 	}
 	return "virtio-net-pci"
+}
+
+// vectors is the property that keeps a vhost-user device of an old QEMU from
+// crashing under TCG, for devices on PCI.
+func vectors(driver string, a args, version int) string {
+	if strings.HasSuffix(driver, "-pci") && version > 0 && version < 8 && !usesKVM(a) {
+		return ",vectors=0"
+	}
+	return ""
+}
+
+func microvm(a args) bool {
+	for _, v := range a.values("machine", "M") {
+		if p := properties(v); p[""] == "microvm" || p["type"] == "microvm" {
+			return true
+		}
+	}
+	return false
 }
 
 func usesKVM(a args) bool {

@@ -32,7 +32,7 @@ func TestComplete(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := strings.Fields(tt.command)
-			got, err := Complete(in, tt.version, tt.nic)
+			got, err := Complete(in, tt.version, tt.nic, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,6 +46,51 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+func TestCompleteWithVsock(t *testing.T) {
+	const mem = "-object memory-backend-memfd,id=guestwire-mem,share=on,size=128M -machine memory-backend=guestwire-mem"
+	const net = " -chardev socket,id=guestwire-chr,path=/run/n -netdev vhost-user,id=guestwire,chardev=guestwire-chr -device "
+	const chr = " -chardev socket,id=guestwire-vsock,path=/run/v"
+	for _, tt := range []struct {
+		name, command string
+		version       int
+		nic           NIC
+		added         string
+	}{
+		{"plain", "qemu", 10, NIC{Socket: "/run/n"}, mem + net + "virtio-net-pci,netdev=guestwire" + chr + " -device vhost-user-vsock-pci,chardev=guestwire-vsock"},
+		{"old under TCG", "qemu", 7, NIC{Socket: "/run/n"}, mem + net + "virtio-net-pci,netdev=guestwire,vectors=0" + chr + " -device vhost-user-vsock-pci,chardev=guestwire-vsock,vectors=0"},
+		{"device there", "qemu -device vhost-user-vsock-pci,chardev=guestwire-vsock,bus=b", 10, NIC{Socket: "/run/n"}, mem + net + "virtio-net-pci,netdev=guestwire" + chr},
+		{"microvm", "qemu -M microvm", 7, NIC{Socket: "/run/n"}, mem + net + "virtio-net-device,netdev=guestwire" + chr + " -device vhost-user-vsock-device,chardev=guestwire-vsock"},
+		{"beside a stream", "qemu", 10, NIC{Socket: "/run/n", Stream: true}, mem + " -netdev stream,id=guestwire,server=off,addr.type=unix,addr.path=/run/n -device virtio-net-pci,netdev=guestwire" + chr + " -device vhost-user-vsock-pci,chardev=guestwire-vsock"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := strings.Fields(tt.command)
+			got, err := Complete(in, tt.version, tt.nic, "/run/v")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if added := strings.Join(got[len(in):], " "); added != tt.added {
+				t.Errorf("added\n %s\nwant\n %s", added, tt.added)
+			}
+		})
+	}
+}
+
+func TestVsockHindrance(t *testing.T) {
+	for command, says := range map[string]string{
+		"":                           "",
+		"qemu-system-x86_64 -m 1G":   "",
+		"/usr/bin/qemu-system-s390x": "s390x",
+		"qemu -device vhost-vsock-pci,guest-cid=3":                   "vhost-vsock-pci,guest-cid=3",
+		"qemu -device vhost-user-vsock-pci,chardev=mine":             "chardev=mine",
+		"qemu -device vhost-user-vsock-pci,chardev=guestwire-vsock":  "",
+		"qemu --device virtio-rng-pci -device virtio-serial,id=s -s": "",
+	} {
+		if got := VsockHindrance(strings.Fields(command)); (got == "") != (says == "") || !strings.Contains(got, says) {
+			t.Errorf("%q: got %q, want %q", command, got, says)
+		}
+	}
+}
+
 func TestCompleteRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, command, hint string }{
 		{"nothing", "", "guestwire run"},
@@ -56,7 +101,7 @@ func TestCompleteRefuses(t *testing.T) {
 		{"our id", "qemu -netdev user,id=guestwire", "rename"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Complete(strings.Fields(tt.command), 10, NIC{Socket: "/s"})
+			_, err := Complete(strings.Fields(tt.command), 10, NIC{Socket: "/s"}, "")
 			if err == nil || !strings.Contains(err.Error(), tt.hint) {
 				t.Errorf("got %v, want an error that says %q", err, tt.hint)
 			}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -13,6 +14,8 @@ import (
 
 	"guestwire/cmd/config"
 	"guestwire/translate/dns"
+	"guestwire/vring/vhostuser"
+	"guestwire/vsockbridge"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -76,6 +79,111 @@ func TestNewFailsClean(t *testing.T) {
 	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// Two siblings and a third guest on one loop: every device is reached, every
+// counter says whose it is, and nothing is left behind.
+func TestSeveralGuests(t *testing.T) {
+	before := descriptors(t)
+	dir := t.TempDir()
+	var guests []config.Guest
+	for i, o := range []config.GuestOptions{
+		{Name: "web", Net: &config.Options{}, Vsock: &config.VsockOptions{GuestCID: 3, UDSPath: filepath.Join(dir, "web"), Groups: []string{"a+b"}}},
+		{Name: "db", Vsock: &config.VsockOptions{GuestCID: 4, Groups: []string{"b"}}},
+		{Name: "lone", Net: &config.Options{Transport: "stream"}},
+	} {
+		if o.Net != nil {
+			o.Net.SocketPath, o.Net.FD = filepath.Join(dir, fmt.Sprint("net", i)), -1
+		}
+		if o.Vsock != nil {
+			o.Vsock.SocketPath, o.Vsock.FD = filepath.Join(dir, fmt.Sprint("vsock", i)), -1
+		}
+		g, err := o.Resolve(config.ReadHostNet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guests = append(guests, g)
+	}
+	w, err := New(guests, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"net0 (vhost-user)", "vsock0 (vhost-user vsock, CID 3)", "unix:" + dir + "/web", "vsock1", "net2 (stream)"} {
+		if !strings.Contains(w.Ready(), s) {
+			t.Errorf("the ready line %q does not say %q", w.Ready(), s)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run() }()
+	for i := range 2 { // both are vhost-user backends that answer
+		f, err := vhostuser.DialFrontend(filepath.Join(dir, fmt.Sprint("vsock", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bits, err := f.GetFeatures(); err != nil || bits&vsockbridge.FSeqPacket == 0 {
+			t.Errorf("features of guest %d: %x, %v", i, bits, err)
+		}
+		f.Close()
+	}
+	var out bytes.Buffer
+	w.PrintStats(&out)
+	for _, name := range []string{"loop_turns ", "\nweb.net_tx_frames 0\n", "\nweb.vsock_connections 0\n", "\ndb.vsock_host_clients 0\n", "\nlone.host_"} {
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("the statistics lack %q:\n%s", name, &out)
+		}
+	}
+	w.Stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	w.Close()
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// One guest that cannot be served keeps the worker from starting, and says which
+// guest it is; the devices of the others are closed again.
+func TestOneOfSeveralFails(t *testing.T) {
+	before := descriptors(t)
+	dir := t.TempDir()
+	var guests []config.Guest
+	for i, path := range []string{filepath.Join(dir, "good"), "/no/such/folder/v"} {
+		v, err := config.ResolveVsock(&config.VsockOptions{SocketPath: path, FD: -1, GuestCID: int64(3 + i), UDSPath: filepath.Join(dir, fmt.Sprint("uds", i))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		guests = append(guests, config.Guest{Name: []string{"good", "bad"}[i], Vsock: v})
+	}
+	if _, err := New(guests, quiet()); err == nil || !strings.Contains(err.Error(), "guest bad") || !strings.Contains(err.Error(), "/no/such/folder/v") {
+		t.Errorf("got %v, want an error that names guest and path", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// Groups are by name: who shares a name shares the group, and nobody else.
+func TestGroups(t *testing.T) {
+	w := &Worker{groups: map[string]*vsockbridge.Group{}}
+	if a, b := w.group("a"), w.group("b"); a == nil || a == b || w.group("a") != a {
+		t.Error("groups are mixed up")
+	}
+}
+
+// What is withheld is not offered.
+func TestWithheldVsock(t *testing.T) {
+	all := withheldVsock(&config.VsockWithhold{Seqpacket: true, EventIdx: true, Indirect: true, InOrder: true})
+	// virtio 1.3: SEQPACKET is bit 1 (5.10.3), INDIRECT_DESC 28, EVENT_IDX 29, IN_ORDER 35 (6).
+	if want := uint64(1<<1 | 1<<28 | 1<<29 | 1<<35); all != want || withheldVsock(&config.VsockWithhold{}) != 0 {
+		t.Errorf("got %x, want %x", all, want)
 	}
 }
 

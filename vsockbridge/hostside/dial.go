@@ -10,7 +10,7 @@ import (
 )
 
 // Dial implements vsockbridge.Host: the rule for the port if there is one, else
-// the socket at UDSPath_<port>. EAGAIN says that its owner is slow to accept and
+// ForwardCID, else the socket at UDSPath_<port>. EAGAIN says that its owner is slow to accept and
 // that another attempt may succeed.
 func (h *Host) Dial(guest uint64, port uint32, t packet.Type) (fd int, connecting bool, errno unix.Errno) {
 	to, ours := h.target(port, t)
@@ -41,7 +41,10 @@ func (h *Host) target(port uint32, t packet.Type) (to Address, ours bool) {
 			return r.Host, false
 		}
 	}
-	if h.c.UDSPath == "" {
+	switch {
+	case h.c.ForwardCID != 0:
+		return Address{Network: Vsock, CID: h.c.ForwardCID, Port: port}, false
+	case h.c.UDSPath == "":
 		return Address{}, false
 	}
 	return Address{Network: Unix, Path: h.c.UDSPath + "_" + strconv.FormatUint(uint64(port), 10)}, true

@@ -14,7 +14,7 @@ import (
 )
 
 // Config says what a guest meets on the host. Sockets are opened for nothing
-// else: without a vsock: rule none of the host kernel's vsock.
+// else: without a vsock: rule or ForwardCID none of the host kernel's vsock.
 type Config struct {
 	CID     uint64 // the guest's, for the log
 	UDSPath string // of the hybrid protocol; "": none
@@ -23,6 +23,9 @@ type Config struct {
 	File    File          // of the sockets at UDSPath
 	Listen  []Rule        // of ParseListen
 	Connect []Rule        // of ParseConnect
+	// ForwardCID of the host kernel's vsock takes the guest's connections that no
+	// rule leads elsewhere, to the same port; 0: UDSPath_N does.
+	ForwardCID uint32
 
 	// Lookup resolves the names in rules, in New only; nil: names are refused.
 	Lookup func(name string) (netip.Addr, error)
