@@ -44,7 +44,7 @@ func (w *Worker) openNIC(cfg *config.Net, log *slog.Logger) (n *nic, err error) 
 		return n, err
 	}
 	n.resolver = resolver{fixedUp: cfg.Upstream, fixedSearch: cfg.Search}
-	n.resolver.set(readResolvConf())
+	n.resolver.set(readResolvConf(w.seams.ResolvConf))
 	n.translator, err = translate.New(n.translateConfig(), translate.Deps{
 		Host: w.seams.Host(n.host), Timers: w.loop.Timers(), Clock: w.loop, Resolver: &n.resolver,
 	})

@@ -51,8 +51,8 @@ func (r *resolver) set(c dns.ResolvConf) bool {
 	return true
 }
 
-func readResolvConf() dns.ResolvConf {
-	b, err := os.ReadFile(resolvConf)
+func readResolvConf(path string) dns.ResolvConf {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return dns.ResolvConf{}
 	}
@@ -63,6 +63,7 @@ func readResolvConf() dns.ResolvConf {
 // links lead through, since editors and network managers replace the file, and
 // on the file.
 type watcher struct {
+	path   string
 	events *os.File
 	done   sync.WaitGroup
 }
@@ -73,12 +74,12 @@ const settle = 50 * time.Millisecond
 // watchResolvConf calls changed, from a goroutine of its own, with every new
 // content. It returns nil where the kernel has no inotify watch to give: then
 // the configuration stays what it was at start.
-func watchResolvConf(changed func(dns.ResolvConf)) *watcher {
+func watchResolvConf(path string, changed func(dns.ResolvConf)) *watcher {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil
 	}
-	w := &watcher{events: os.NewFile(uintptr(fd), "inotify")}
+	w := &watcher{path: path, events: os.NewFile(uintptr(fd), "inotify")}
 	w.watchAll(fd)
 	w.done.Add(1)
 	go func() {
@@ -90,7 +91,7 @@ func watchResolvConf(changed func(dns.ResolvConf)) *watcher {
 			}
 			time.Sleep(settle)
 			w.watchAll(fd)
-			changed(readResolvConf())
+			changed(readResolvConf(path))
 		}
 	}()
 	return w
@@ -102,8 +103,8 @@ func watchResolvConf(changed func(dns.ResolvConf)) *watcher {
 // already changes nothing; a file that was replaced is a new one to watch.
 func (w *watcher) watchAll(fd int) {
 	const folder = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE | unix.IN_ONLYDIR
-	_, _ = unix.InotifyAddWatch(fd, resolvConf, unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
-	path := resolvConf
+	_, _ = unix.InotifyAddWatch(fd, w.path, unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
+	path := w.path
 	for range 8 { // links on the way; a loop ends here
 		_, _ = unix.InotifyAddWatch(fd, filepath.Dir(path), folder)
 		to, err := os.Readlink(path)

@@ -10,10 +10,12 @@ import (
 )
 
 // Seams are where a test puts its own world below a whole Worker: a clock that
-// it moves, sockets that fail when it says so. What is nil is the real thing.
+// it moves, sockets that fail when it says so, a file of its own. What is zero is the real thing.
 type Seams struct {
 	Clock eventloop.Clock                   // read on the loop
 	Host  func(hostsock.Host) hostsock.Host // wraps the sockets that are made for a guest's network card
+
+	ResolvConf string // in the place of /etc/resolv.conf
 }
 
 // NewOn is New on seams.
@@ -23,6 +25,9 @@ func NewOn(guests []config.Guest, log *slog.Logger, s Seams) (*Worker, error) {
 	}
 	if s.Host == nil {
 		s.Host = func(h hostsock.Host) hostsock.Host { return h }
+	}
+	if s.ResolvConf == "" {
+		s.ResolvConf = resolvConf
 	}
 	raiseDescriptorLimit()
 	w := &Worker{log: log, seams: s, groups: map[string]*vsockbridge.Group{}}

@@ -83,7 +83,7 @@ func (w *Worker) watch() {
 	if len(nics) == 0 {
 		return
 	}
-	w.watcher = watchResolvConf(func(c dns.ResolvConf) {
+	w.watcher = watchResolvConf(w.seams.ResolvConf, func(c dns.ResolvConf) {
 		_ = w.loop.Do(func() {
 			for _, n := range nics {
 				n.resolversChanged(c)
