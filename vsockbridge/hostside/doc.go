@@ -52,7 +52,7 @@
 // # Limits
 //
 // 32 bytes and 2 s for a line. Per listener 64 clients that have not been handed
-// over; more wait in its backlog of 128, and take turns of 16. Out of descriptors
+// over; more wait in its backlog of 4096 (the kernel cuts it to somaxconn), and take turns of 16. Out of descriptors
 // what waits is closed, by means of a descriptor kept for that, and the listener
 // rests for 100 ms. UDSPath has at most 96 bytes, to leave room for what follows
 // it. At most 1 h of wait=.

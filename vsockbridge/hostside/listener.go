@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	backlog        = 128 // connections that wait to be accepted, per listener
+	backlog        = 4096 // connections that wait to be accepted, per listener
 	acceptsPerTurn = 16
 	maxPending     = 64 // clients that wait for the guest's answer, per listener
 	restTime       = 100 * eventloop.Time(time.Millisecond)
