@@ -18,15 +18,19 @@ func serve(command string, guests []config.Guest, log *slog.Logger) error {
 		return err
 	}
 	defer w.Close()
-	sig := catch(syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1) // before anybody reads that we are ready
+	sig := catch(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1) // before anybody reads that we are ready
 	fmt.Fprintf(os.Stderr, "guestwire %s: ready on %s\n", command, w.Ready())
 	go control(w, sig)
 	return w.Run()
 }
 
+// catch has the signals delivered, and those of a broken pipe lost: that nobody
+// reads our log any more must not end us. Ignored, they would stay so in what we
+// start.
 func catch(signals ...os.Signal) <-chan os.Signal {
 	sig := make(chan os.Signal, 4)
 	signal.Notify(sig, signals...)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return sig
 }
 
@@ -39,7 +43,7 @@ func control(w *worker.Worker, sig <-chan os.Signal) {
 			continue
 		}
 		w.Stop()
-		signal.Reset(syscall.SIGTERM, syscall.SIGINT) // a second one ends us at once
+		signal.Reset(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP) // a second one ends us at once
 		return
 	}
 }
