@@ -6,14 +6,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gopacket/gopacket/layers"
 )
 
 var systemRows = []row{
 	{"S1", hostFails},
 	{"S2", reusedDescriptors},
+	{"S3", clockJumps},
+	{"S4", diskFull},
+	{"S5", hostNetworkGone},
 	{"S6", faultInDevice},
+	{"S7", killedWorker},
+	{"S8", orphaned},
+	{"S9", signals},
+	{"S10", oneProcessor},
 }
 
 // hostFails lets every call into the host's sockets fail, one after the other by
@@ -141,41 +146,6 @@ func exhaust(t *testing.T) (fds []int) {
 		}
 		fds = append(fds, fd)
 	}
-}
-
-// reusedDescriptors opens and resets flows so fast that descriptor numbers come
-// back within one batch of events: no event may reach the wrong flow.
-func reusedDescriptors(t *testing.T) {
-	d := start(t, nil)
-	srv := listen(t)
-	g := d.guest()
-	c := g.connect(srv, 4001)
-	p := srv.accept()
-	go func() {
-		for {
-			x, err := srv.l.AcceptTCP()
-			if err != nil {
-				return
-			}
-			_ = x.SetLinger(0)
-			x.Close()
-		}
-	}()
-	for i := range 300 {
-		sport := uint16(10000 + i)
-		g.send(tcp(t, gateway, sport, srv.port(), nil, syn))
-		g.send(tcp(t, gateway, sport, srv.port(), nil, func(s *layers.TCP) { s.RST, s.Seq = true, 1001 }))
-		if i%20 == 0 {
-			g.receive()
-		}
-	}
-	c.alive(p)
-	d.eventually("the short flows to go", func() bool { return d.counters()["tcp_flows"] <= 1 })
-	if n := d.counters()["loop_panics"]; n != 0 {
-		t.Errorf("%d panics", n)
-	}
-	g.leave()
-	d.healthy()
 }
 
 // faultInDevice takes guest memory away under the running device, memory that

@@ -33,6 +33,8 @@ var vhostUserRows = []row{
 	{"M24", deafFrontend},
 	{"M28", configOverflow},
 	{"M29", migration},
+	{"N5", headerLength},
+	{"N8", noControlQueue},
 }
 
 // dial is a bare connection.
