@@ -125,7 +125,11 @@ func (r *rig) turn() (kicked bool) {
 // settle turns until nothing happens any more.
 func (r *rig) settle() {
 	r.tb.Helper()
+	turns := 0
 	for quiet := 0; quiet < 10; {
+		if turns++; turns > 20_000 {
+			r.tb.Fatal("the device does not come to rest")
+		}
 		before := r.loop.Stats()
 		r.clock.Advance(5 * time.Microsecond)
 		kicked := r.turn()
