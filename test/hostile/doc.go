@@ -6,8 +6,9 @@
 //
 // R are rings and descriptors, M is vhost-user, memory and lifecycle, N are
 // virtio-net headers and frames, T is TCP, U are UDP, ICMP and IP, L are
-// neighbours, DHCP and DNS, S is the system. The rows that concern one room alone
-// are tested there as well, in more depth (vring, vring/vhostuser, translate/tcp).
+// neighbours, DHCP and DNS, V is vsock, S is the system. The rows that concern one
+// room alone are tested there as well, in more depth (vring, vring/vhostuser,
+// translate/tcp, vsockbridge).
 //
 // Each row states the outcome (a counter, a broken ring, a refused message, a
 // closed connection, a reset) and then checks the two promises that hold for

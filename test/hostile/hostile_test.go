@@ -9,7 +9,7 @@ type row struct {
 }
 
 func TestHostile(t *testing.T) {
-	for _, rows := range [][]row{ringRows, vhostUserRows, lifecycleRows, frameRows, tcpLimitRows, tcpBeginRows, tcpRows, ipRows, udpRows, icmpRows, serviceRows, systemRows, moreRows} {
+	for _, rows := range [][]row{ringRows, vhostUserRows, lifecycleRows, frameRows, tcpLimitRows, tcpBeginRows, tcpRows, ipRows, udpRows, icmpRows, serviceRows, systemRows, moreRows, vsockRows} {
 		for _, r := range rows {
 			t.Run(r.id, r.run)
 		}
