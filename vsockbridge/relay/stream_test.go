@@ -202,6 +202,44 @@ func TestGoneWhileIdle(t *testing.T) {
 	}
 }
 
+// A peer that has half-closed first, and goes later, ends the pair as well.
+func TestGoneAfterHalfClose(t *testing.T) {
+	g := newRig(t, Config{})
+	from, a := socks(t, unix.SOCK_STREAM)
+	to, z := socks(t, unix.SOCK_STREAM)
+	g.start(Socket(a, Stream), Socket(z, Stream))
+	shut(to, to)
+	g.eof(from)
+	g.carry(from, to, pattern(1000))
+	unix.Close(to)
+	g.over(0)
+}
+
+// A peer that is gone while its last bytes wait for the other end: who writes to
+// it learns of it before they are read, and they are read in full.
+func TestGoneBehindBackPressure(t *testing.T) {
+	g := newRig(t, Config{})
+	from, a := socks(t, unix.SOCK_STREAM)
+	to, z := socks(t, unix.SOCK_STREAM)
+	g.start(Socket(a, Stream), Socket(z, Stream))
+	sent := 0
+	for b := pattern(32 << 10); ; g.calm() {
+		n, err := unix.Write(to, b)
+		if err != nil {
+			break
+		}
+		sent += n
+	}
+	unix.Close(to)
+	g.calm()
+	if _, err := unix.Write(from, []byte("x")); err != unix.EPIPE {
+		t.Errorf("write to one who is gone: %v", err)
+	}
+	g.take(from, sent)
+	g.eof(from)
+	g.over(0)
+}
+
 // A target that shuts its reading side ends that direction alone, and the source
 // is told.
 func TestTargetStopsReading(t *testing.T) {
