@@ -111,12 +111,18 @@ func prepareEvent(fd int, d direction) error {
 			return err
 		}
 	}
-	if d == toRead {
-		// Whatever is not an event counter (an epoll, the wrong end of a pipe)
-		// fails here, not later in every turn.
-		if err := drainEvent(fd); err != nil {
-			return fmt.Errorf("not an event descriptor: %w", err)
+	// Whatever is not an event counter (an epoll, the wrong end of a pipe) fails
+	// here, not later in every turn. To add 0 to a counter signals nobody.
+	switch {
+	case d == toRead:
+		err = drainEvent(fd)
+	case st.Mode&unix.S_IFMT == 0:
+		if _, err = unix.Write(fd, make([]byte, 8)); err == unix.EAGAIN {
+			err = nil
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("not an event descriptor: %w", err)
 	}
 	return nil
 }
