@@ -20,7 +20,7 @@ func netCommand() *cli.Command {
 			"   guestwire net --socket-path /tmp/vm.sock -t 2222:22\n" +
 			"   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine memory-backend=m \\\n" +
 			"     -chardev socket,id=c,path=/tmp/vm.sock -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n ...\n\n" +
-			"Signals: TERM and INT stop, USR1 prints statistics.",
+			"Signals: TERM, INT and HUP stop, USR1 prints statistics.",
 		Flags:        append(attachFlags(), netFlags()...),
 		Action:       netAction,
 		OnUsageError: usageError,

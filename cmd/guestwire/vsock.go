@@ -32,7 +32,7 @@ func vsockCommand() *cli.Command {
 			"Guests that shall reach each other (siblings) are served by one process:\n\n" +
 			"   guestwire vsock --vm guest-cid=3,socket=/tmp/a.sock,uds-path=/tmp/a.vsock --vm guest-cid=4,socket=/tmp/b.sock,uds-path=/tmp/b.vsock\n\n" +
 			"Those of --vm and --config are all in the group \"default\" unless groups=A+B says otherwise.\n\n" +
-			"Signals: TERM and INT stop, USR1 prints statistics.",
+			"Signals: TERM, INT and HUP stop, USR1 prints statistics.",
 		Flags:        flags,
 		Action:       vsockAction,
 		OnUsageError: usageError,
