@@ -40,9 +40,15 @@ func regionsWhileRunning(t *testing.T) {
 func tableStorm(t *testing.T) {
 	d := start(t, nil)
 	g := d.guest()
-	before := descriptors(t)
+	before, bytes := descriptors(t), mapped(t, g.mem.FD)
 	for range 300 {
 		must(t, g.f.SetMemTable(g.mem.Regions()))
+		must(t, g.f.SetVringCall(1, g.call[1].FD))
+		must(t, g.f.SetVringErr(1, g.err[1].FD))
+		must(t, g.f.SetVringKick(1, g.tx.Kick.FD))
+	}
+	if n := mapped(t, g.mem.FD); n != bytes {
+		t.Errorf("%d bytes of memory mapped before, %d after", bytes, n)
 	}
 	if n := descriptors(t); n > before {
 		t.Errorf("%d descriptors before, %d after", before, n)

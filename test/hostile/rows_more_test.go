@@ -43,12 +43,16 @@ func smallBuffers(t *testing.T) {
 	d.healthy()
 }
 
-// noCall: a driver that polls gives no call descriptor.
+// noCall: a driver that polls gives no call descriptor, and in the end not even a
+// kick.
 func noCall(t *testing.T) {
 	d := start(t, nil)
 	g := d.guest()
 	must(t, g.f.SetVringCall(0, -1))
 	must(t, g.f.SetVringCall(1, -1))
+	g.ping()
+	must(t, g.f.SetVringKick(0, -1))
+	must(t, g.f.SetVringKick(1, -1))
 	g.ping()
 	g.leave()
 	d.healthy()
@@ -67,7 +71,8 @@ func secondOwner(t *testing.T) {
 	d.healthy()
 }
 
-// wrongKicks: a folder and a regular file cannot be waited for.
+// wrongKicks: a folder and a regular file cannot be waited for, and what can be
+// may still be no event: an epoll, the frontend's own connection.
 func wrongKicks(t *testing.T) {
 	d := start(t, nil)
 	g := d.frontend(features)
@@ -78,6 +83,17 @@ func wrongKicks(t *testing.T) {
 			t.Errorf("%s is taken for a kick", path)
 		}
 		unix.Close(fd)
+	}
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	must(t, err)
+	defer unix.Close(epoll)
+	for name, fd := range map[string]int{"an epoll": epoll, "the connection itself": g.f.FD()} {
+		if err := g.f.SetVringKick(1, fd); err == nil {
+			t.Errorf("%s is taken for a kick", name)
+		}
+	}
+	if err := g.f.SetVringCall(1, epoll); err == nil {
+		t.Error("an epoll is taken for a call")
 	}
 	g.leave()
 	d.healthy()
