@@ -14,13 +14,15 @@ import (
 )
 
 // A real ssh reaches the sshd of a guest that has no network, as docs/bridge.md shows it.
-func TestVSockSSH(t *testing.T) {
+func TestBridgeSSH(t *testing.T) {
 	e := newVenv(t, vsetup{uml: true})
 	prog, err := os.ReadFile(shared.guestwire)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(e.dir, "guest0/host/guestwire"), prog, 0o755); err != nil { // /run/host in the guest
+	own := filepath.Join(e.dir, "guest0/host/guestwire") // on the guest's PATH
+	_ = os.Remove(own)
+	if err := os.WriteFile(own, prog, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	key := filepath.Join(e.dir, "key")

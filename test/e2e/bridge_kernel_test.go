@@ -6,7 +6,7 @@ import (
 )
 
 // `guestwire bridge` on the kernel's AF_VSOCK: in a guest, over its loopback and to its host.
-func TestVSockBridge(t *testing.T) {
+func TestBridgeKernelVSock(t *testing.T) {
 	e := newVenv(t, vsetup{})
 	e.sh(t, 0, "modprobe vsock_loopback; head -c 20000000 /dev/urandom >/tmp/blob")
 	bridge := func(from, to string) {
