@@ -277,3 +277,20 @@ func FuzzGuestsFile(f *testing.F) {
 		}
 	})
 }
+
+// A --vm list either is wrong or gives a guest that can be served.
+func FuzzVM(f *testing.F) {
+	f.Add("guest-cid=3,socket=/a,uds-path=/b,groups=a+b")
+	f.Add("guest-cid=3,socket=/a,listen=unix:/c=vsock:1,connect=vsock:2=tcp:127.0.0.1:3,forward-listen=1+2")
+	f.Add("guest-cid=-1,tx-buffer-size=99999999999,queue-size=-8,uds-owner=:x,wait=1h")
+	f.Fuzz(func(t *testing.T, list string) {
+		guests, err := ResolveVMs([]string{list})
+		if err != nil {
+			return
+		}
+		v := guests[0].Vsock
+		if v.CID < 3 || v.CID >= 1<<32-1 || v.SocketPath == "" || v.TxBuffer < MinTxBuffer || v.MaxConns < 1 || len(v.Groups) == 0 {
+			t.Errorf("%q gives %+v", list, v)
+		}
+	})
+}
