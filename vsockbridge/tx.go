@@ -24,10 +24,12 @@ const txBatch = 64
 const txPoll = eventloop.Time(20_000)
 
 // A driver is called for chains that it got back when they are an 8th of the
-// ring, or a millisecond after the first.
+// ring, when they were txHeldBytes long (Linux has a socket's sender wait for the
+// memory of what it sent), or a millisecond after the first.
 const (
-	txHeld = 8
-	txLate = eventloop.Time(1_000_000)
+	txHeld      = 8
+	txHeldBytes = 16 << 10
+	txLate      = eventloop.Time(1_000_000)
 )
 
 // tx is the transmit ring: packets from the guest.
@@ -36,6 +38,7 @@ type tx struct {
 	chains [txBatch]vring.Chain
 	idle   eventloop.Time // when the ring was first found empty, 0: not empty
 	soon   bool           // the driver tends to come back within txPoll
+	bytes  int            // in chains that were returned without a call
 	timer  eventloop.TimerID
 }
 
@@ -119,6 +122,7 @@ func (d *Device) txBatch() (chains, bytes int) {
 	for i := range t.chains[:n] {
 		t.q.Push(t.chains[i].Head, 0)
 	}
+	t.bytes += bytes
 	if n == txBatch {
 		t.publish(d)
 	}
@@ -126,17 +130,22 @@ func (d *Device) txBatch() (chains, bytes int) {
 }
 
 // publish returns the chains of packets that are done with. A driver waits for
-// them only when its ring is full, so it is called late: when many have come
-// together, or after a while.
+// few and short ones only when its ring is full, so it is called for them late:
+// when many have come together, or after a while.
 func (t *tx) publish(d *Device) {
 	t.q.PublishQuietly()
 	switch n := t.q.Quiet(); {
 	case n == 0:
-	case n >= t.q.Size()/txHeld:
-		t.q.Signal()
+	case n >= t.q.Size()/txHeld || t.bytes >= txHeldBytes:
+		t.signal()
 	case !d.loop.Timers().Armed(d.tx.timer):
 		d.loop.Timers().Set(t.timer, d.loop.Now()+txLate)
 	}
+}
+
+func (t *tx) signal() {
+	t.bytes = 0
+	t.q.Signal()
 }
 
 // lateCall is the device as the expirer of the call that was put off.
@@ -144,8 +153,8 @@ type lateCall Device
 
 // Expired implements eventloop.Expirer.
 func (x *lateCall) Expired(uint32) {
-	if q := x.tx.q; q != nil {
-		q.Signal()
+	if x.tx.q != nil {
+		x.tx.signal()
 	}
 }
 
