@@ -129,7 +129,9 @@ func (e *Endpoint) Expired(uint32) {
 		e.dial()
 		return
 	}
-	e.loop.Modify(e.listener.token, eventloop.In)
+	if e.loop.Modify(e.listener.token, eventloop.In) != nil { // not even the memory to be woken
+		e.sleep()
+	}
 }
 
 // dial connects to the peer's socket. UNIX sockets connect at once or not at
