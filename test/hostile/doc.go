@@ -10,6 +10,11 @@
 // room alone are tested there as well, in more depth (vring, vring/vhostuser,
 // translate/tcp, vsockbridge).
 //
+// Workers run in the test's own process, on a clock that can be moved and on
+// sockets that can fail (world_test.go, sick_test.go). The rows about processes
+// and signals build the real binary; those about the host's network make
+// namespaces, which takes root.
+//
 // Each row states the outcome (a counter, a broken ring, a refused message, a
 // closed connection, a reset) and then checks the two promises that hold for
 // all: the worker still serves a guest, and no descriptor has leaked.
