@@ -11,8 +11,9 @@
 //
 // What it trusts: nothing. Every error is an *Error that says which option was
 // wrong, with which value, and what would be right; in a file a *FileError adds the
-// line and column, and all that is wrong is told at once. What two guests both claim
-// (a CID, a socket, a port of the host) is an error of the later one.
+// line and column, and all that is wrong is told at once: keys first, and when these
+// are right, values. What two guests both claim (a CID, a socket, a port of the
+// host) is an error of the later one.
 //
 // What it reads beside its arguments: the range of ports that the host gives to
 // its own connections, and, with `--address host`, the host's addresses and
