@@ -5,10 +5,15 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"guestwire/translate/hostsock"
 )
 
 // question is a query for the address of a name of one label.
@@ -205,4 +210,120 @@ func spoofedAnswers(t *testing.T, f *family) {
 	}
 	g.leave()
 	d.healthy()
+}
+
+// noResolver: a host whose resolv.conf is empty, changes, vanishes and comes back,
+// whose name server is dead or not listening. The guest gets an answer each time,
+// if only that there is none, and names work again as soon as they do for the
+// host.
+func noResolver(t *testing.T, f *family) {
+	up := serveUDP(t, f)
+	go up.serve()
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	write := func(text string) {
+		must(t, os.WriteFile(file+".new", []byte(text), 0o644))
+		must(t, os.Rename(file+".new", file))
+	}
+	write("")
+	alive, dead := "198.51.100.53", "198.51.100.54"
+	if f.v6 {
+		alive, dead = "2001:db8::53", "2001:db8::54"
+	}
+	nobody := deaf(t, f)
+	silent := serveUDP(t, f)
+	d := startIn(t, nil, surroundings{resolvConf: file, host: func(h hostsock.Host) hostsock.Host {
+		return &detour{h, func(p hostsock.Proto, to netip.AddrPort) (hostsock.Proto, netip.AddrPort, syscall.Errno) {
+			switch to.Addr().String() {
+			case alive:
+				return p, up.at(), 0
+			case dead:
+				return p, silent.at(), 0
+			}
+			return p, nobody, 0
+		}}
+	}})
+	g := d.guest()
+	last, codes := uint16(0), map[uint16]int{} // return codes that have come, by id
+	ask := func() uint16 {
+		last++
+		g.ask(f, question(last, "name"))
+		return last
+	}
+	answered := func(id uint16) (code int, ok bool) {
+		for _, fr := range g.receive() {
+			if b := f.datagram([][]byte{fr}, 5300); len(b) >= 12 {
+				codes[binary.BigEndian.Uint16(b)] = int(b[3] & 15)
+			}
+		}
+		code, ok = codes[id]
+		return code, ok
+	}
+	const good, failure = 0, 2 // RFC 1035, 4.1.1
+	until := func(why string, want int) {
+		t.Helper()
+		id := ask()
+		d.eventually(why, func() bool {
+			code, ok := answered(id)
+			if ok && code != want { // the news has not come yet
+				id = ask()
+			}
+			return ok && code == want
+		})
+	}
+	until("an empty file", failure)
+	write("nameserver " + alive + "\n")
+	until("a name server that has come", good)
+	write("# none\nnameserver not-an-address\n")
+	until("a file without a name server", failure)
+	write("nameserver " + alive + "\n")
+	until("a name server that is back", good)
+	must(t, os.Remove(file))
+	until("no file", failure)
+	write("nameserver " + alive + "\n")
+	until("a file that is back", good)
+	write("nameserver 198.51.100.99\n") // where nobody listens: ICMP says so at once
+	until("a port that is closed", failure)
+
+	write("nameserver " + dead + "\n")
+	id := ask()
+	d.eventually("the dead one to be asked", func() bool {
+		must(t, silent.c.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
+		if _, _, err := silent.c.ReadFromUDPAddrPort(make([]byte, 512)); err == nil {
+			return true
+		}
+		if _, ok := answered(id); ok {
+			id = ask()
+		}
+		return false
+	})
+	d.pass(3*time.Second, 100*time.Millisecond)
+	if code, ok := answered(id); ok {
+		t.Errorf("return code %d after 3 s of a dead name server's silence", code)
+	}
+	d.pass(3*time.Second, 100*time.Millisecond)
+	if code, ok := answered(id); !ok || code != failure {
+		t.Errorf("after 6 s %v, return code %d, want %d", ok, code, failure)
+	}
+	write("nameserver " + dead + "\nnameserver " + alive + "\n")
+	d.eventually("the second to be asked", func() bool {
+		id := ask()
+		d.pass(1300*time.Millisecond, 100*time.Millisecond)
+		time.Sleep(time.Millisecond)
+		code, ok := answered(id)
+		return ok && code == good
+	})
+	g.leave()
+	d.healthy()
+}
+
+// serve answers all queries that come.
+func (s *service) serve() {
+	b := make([]byte, 4096)
+	for {
+		n, from, err := s.c.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return
+		}
+		_, _ = s.c.WriteToUDPAddrPort(answerTo(b[:n]), from)
+	}
 }

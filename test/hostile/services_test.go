@@ -10,4 +10,5 @@ var serviceRows = []row{
 	{"L6", badDHCPv6},
 	{"L7", both(badDNS)},
 	{"L8", both(spoofedAnswers)},
+	{"L9", both(noResolver)},
 }

@@ -56,9 +56,10 @@ func startOn(t *testing.T, change func(*configOptions), host func(hostsock.Host)
 
 // surroundings are what a row puts around a worker. What is nil is ordinary.
 type surroundings struct {
-	host  func(hostsock.Host) hostsock.Host
-	log   io.Writer
-	enter func() // called on the loop's thread before it runs; the thread dies with the loop
+	host       func(hostsock.Host) hostsock.Host
+	log        io.Writer
+	enter      func() // called on the loop's thread before it runs; the thread dies with the loop
+	resolvConf string // path
 }
 
 func startIn(t *testing.T, change func(*configOptions), s surroundings) *daemon {
@@ -76,7 +77,7 @@ func startIn(t *testing.T, change func(*configOptions), s surroundings) *daemon 
 	}
 	fds := descriptors(t)
 	clk := &clock{Clock: eventloop.NewClock()}
-	w, err := worker.NewOn([]config.Guest{{Net: c}}, slog.New(slog.NewTextHandler(s.log, nil)), worker.Seams{Clock: clk, Host: s.host})
+	w, err := worker.NewOn([]config.Guest{{Net: c}}, slog.New(slog.NewTextHandler(s.log, nil)), worker.Seams{Clock: clk, Host: s.host, ResolvConf: s.resolvConf})
 	if err != nil {
 		t.Fatal(err)
 	}
