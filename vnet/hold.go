@@ -32,15 +32,18 @@ type hold struct {
 }
 
 // publishTx ends a turn that took bytes from the transmit ring in so many
-// chains. Streams have their own ways (pace).
+// chains. Streams have their own ways (vring.Pace).
 func (d *Device) publishTx() {
 	t := &d.tx
 	h, now := &t.hold, d.loop.Now()
 	chains, bytes := t.took, t.bytes
 	t.took, t.bytes = 0, 0
-	if t.pace.resting {
+	if t.pace.Resting() {
 		h.took, h.until = 0, 0
-		t.pace.publish(t.q)
+		t.q.PublishQuietly()
+		if t.q.Quiet() >= min(txHeld, t.q.Size()/4) {
+			t.q.Signal()
+		}
 		return
 	}
 	if chains > 0 {
