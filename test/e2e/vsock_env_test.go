@@ -32,10 +32,11 @@ type venv struct {
 
 // vsetup is how a test wants its venv.
 type vsetup struct {
-	uml    bool
-	newest bool // the newest QEMU, not this machine's
-	guests int  // 1 when 0; siblings otherwise
-	args   []string
+	uml     bool
+	newest  bool // the newest QEMU, not this machine's
+	guests  int  // 1 when 0; siblings otherwise
+	hotplug bool // the device sits where it can be unplugged
+	args    []string
 }
 
 func newVenv(t *testing.T, s vsetup) *venv {
@@ -86,7 +87,7 @@ func (e *venv) boot(s vsetup, i int) {
 	var g *guest.Guest
 	var err error
 	if s.uml {
-		g, err = guest.StartUML(guest.UMLConfig{Kernel: shared.lab.UML(), Tree: shared.lab.Tree(), Prog: shared.guestprog, Dir: dir, VSock: e.d.Socket(i)})
+		g, err = guest.StartUML(guest.UMLConfig{Kernel: shared.lab.UML(), Tree: shared.lab.Tree(), Prog: shared.guestprog, Dir: dir, VSock: e.d.Socket(i), Add: []string{shared.guestwire}})
 	} else {
 		g, err = guest.StartQEMU(e.qemu(s, i, dir))
 	}
@@ -107,6 +108,10 @@ func (e *venv) qemu(s vsetup, i int, dir string) guest.QEMUConfig {
 	c := guest.QEMUConfig{Kernel: shared.lab.Vmlinuz(), Initrds: shared.vsockInitrds, Dir: dir, Accel: shared.accel, VSock: guest.VhostUserVSock(e.d.Socket(i))}
 	if s.newest {
 		c.Wrap, c.Binary, c.Extra, c.Env = shared.lab.QEMU()
+	}
+	if s.hotplug {
+		c.VSock = guest.VhostUserVSock(e.d.Socket(i), "bus=slot0")
+		c.VSock = append([]string{"-device", "pcie-root-port,id=slot0"}, c.VSock...)
 	}
 	if s.guests == 2 { // a wire between the two, for the control connection of vsock_test
 		c.Net = guest.LinkTo(filepath.Join(e.dir, "wire"), i == 0, fmt.Sprintf("52:54:00:12:34:%02x", 0x10+i))

@@ -374,3 +374,53 @@ func (e *venv) listen(t *testing.T, command string, port uint32) {
 		return
 	}
 }
+
+// The daemon is restarted under a running guest. QEMU opens a vsock backend's socket once in a device's life, so the device is unplugged and plugged in
+// again, into the same guest.
+func TestVSockBackendRestart(t *testing.T) {
+	e := newVenv(t, vsetup{hotplug: true})
+	for round := range 2 {
+		e.sh(t, 0, fmt.Sprintf("guestprog put %s 3000000 1", toHost))
+		c, err := e.toGuest(0)()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := e.d.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		if n, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+			t.Errorf("round %d: a connection through the daemon that ended: %d, %v, want its end", round, n, err)
+		}
+		e.replug(t) // the guest's listeners survive it
+		e.sh(t, 0, fmt.Sprintf("guestprog put %s 3000000 1 && guestprog get %s 3000000 2", toHost, toHost))
+		if err := traffic.Get(e.toGuest(0), 3000000, 3, 30*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// replug takes the vsock device out of guest 0 and puts in one that is connected anew.
+func (e *venv) replug(t *testing.T) {
+	t.Helper()
+	q := e.g[0].QMP
+	do := func(command string, args map[string]any) {
+		t.Helper()
+		if _, err := q.Do(command, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("device_del", map[string]any{"id": "vsock0"})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // the device holds it until the guest has let go
+		if _, err := q.Do("chardev-remove", map[string]any{"id": "vsock0"}); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	do("chardev-add", map[string]any{"id": "vsock0", "backend": map[string]any{"type": "socket", "data": map[string]any{
+		"addr": map[string]any{"type": "unix", "data": map[string]any{"path": e.d.Socket(0)}}, "server": false}}})
+	do("device_add", map[string]any{"driver": "vhost-user-vsock-pci", "chardev": "vsock0", "id": "vsock0", "bus": "slot0", "vectors": 0})
+	e.sh(t, 0, "for i in $(seq 100); do ls /sys/bus/virtio/drivers/vmw_vsock_virtio_transport/virtio* >/dev/null 2>&1 && exit 0; sleep 0.1; done; dmesg | tail; exit 1")
+}

@@ -3,7 +3,7 @@
 //	guestprog agent DEVICE                      run the host's commands (package agent)
 //	guestprog serve PORT                        traffic server, TCP and UDP, all addresses
 //	guestprog serve vsock:PORT                  traffic server on vsock: STREAM at PORT, echo of SEQPACKET messages at PORT+1
-//	guestprog get|put ADDR N SEED [CHUNK]       and half, reset-in, reset-out, refused, parallel N SIZE, ask WORDS...; ADDR is HOST:PORT or vsock:CID:PORT
+//	guestprog get|put ADDR N SEED [CHUNK]       and half, reset-in, reset-out, refused, parallel N SIZE, ask WORDS...; ADDR is HOST:PORT, unix:PATH or vsock:CID:PORT
 //	guestprog blast|drain ADDR N CHUNK [BUFFER] bytes per second, guest to host and back; rtt ADDR N, churn ADDR N: microseconds
 //	guestprog slow ADDR N SEED                  get by a reader that pauses
 //	guestprog seqpacket CID PORT                messages of all sizes to an echo server

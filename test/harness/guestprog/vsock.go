@@ -16,8 +16,11 @@ import (
 	"guestwire/test/harness/vsock"
 )
 
-// dialer opens connections to HOST:PORT by TCP or to vsock:CID:PORT, there with a receive buffer of that many bytes unless 0.
+// dialer opens connections to HOST:PORT by TCP, to unix:PATH, or to vsock:CID:PORT, there with a receive buffer of that many bytes unless 0.
 func dialer(to string, buffer int) traffic.Dialer {
+	if path, ok := strings.CutPrefix(to, "unix:"); ok {
+		return func() (net.Conn, error) { return net.Dial("unix", path) }
+	}
 	rest, ok := strings.CutPrefix(to, "vsock:")
 	if !ok {
 		return func() (net.Conn, error) { return net.DialTimeout("tcp", to, 20*time.Second) }

@@ -114,3 +114,8 @@ func (l *Lab) QEMU() (wrap []string, binary string, args, env []string) {
 	return argv[:len(argv)-1], argv[len(argv)-1], []string{"-L", filepath.Join(share, "qemu"), "-L", filepath.Join(share, "seabios")},
 		[]string{"QEMU_MODULE_DIR=" + filepath.Join(libraries(l.Tree()), "qemu")}
 }
+
+// SSHProxy is systemd's proxy for ssh, which speaks the hybrid protocol for addresses vsock-mux/PATH.
+func (l *Lab) SSHProxy() []string {
+	return []string{loader(l.Tree()), "--library-path", libraries(l.Tree()) + ":" + filepath.Join(libraries(l.Tree()), "systemd"), filepath.Join(l.Tree(), "usr/lib/systemd/systemd-ssh-proxy")}
+}
