@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"golang.org/x/sys/unix"
 )
 
 // Level says how much a missing item hurts.
@@ -29,7 +31,7 @@ type Item struct {
 // All runs every probe.
 func All() []Item {
 	return []Item{
-		kernel(), sharedMemory(), peekOffset(), udpOffload(), pingSockets(),
+		kernel(), sharedMemory(), peekOffset(unix.AF_INET), peekOffset(unix.AF_INET6), udpOffload(), pingSockets(),
 		qemuBinary(), kvm(), tun(), vhostNet(), userNamespaces(), descriptors(),
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func kernel() Item {
-	it := Item{Name: "kernel", Gives: "4.18 or newer is needed (UDP segmentation), 6.9 is best (TCP peek offset)"}
+	it := Item{Name: "kernel", Gives: "4.18 or newer is needed (UDP segmentation), 6.11 is best (TCP peek offset)"}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		it.Level, it.Found = Missing, err.Error()
@@ -34,16 +34,26 @@ func sharedMemory() Item {
 	return it
 }
 
-func peekOffset() Item {
-	it := Item{Name: "TCP peek offset", Gives: "data for the guest stays in the kernel until it is acknowledged", Found: "works"}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// peekOffset looks for SO_PEEK_OFF on TCP sockets, which IPv6 has got later than
+// IPv4. Without either, guestwire keeps copies for both.
+func peekOffset(family int) Item {
+	it := Item{Name: "TCP peek offset, IPv4", Gives: "data for the guest stays in the kernel until it is acknowledged", Found: "works"}
+	since := "6.9"
+	if family == unix.AF_INET6 {
+		it.Name, since = "TCP peek offset, IPv6", "6.11"
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == unix.EAFNOSUPPORT {
+		it.Found = "not needed: this host has no such addresses"
+		return it
+	}
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0)
 		_ = unix.Close(fd)
 	}
 	if err != nil {
 		it.Level, it.Found = Missing, "no: "+err.Error()
-		it.Hint = "Linux 6.9 has it; until then guestwire keeps a copy of unacknowledged data, which is slower"
+		it.Hint = "Linux " + since + " has it; until then guestwire keeps a copy of unacknowledged data of all TCP connections, IPv4 and IPv6 alike (up to 512 KiB each), which is slower"
 	}
 	return it
 }
