@@ -1,5 +1,5 @@
 // Demo shows guestwire at work: it boots a real VM under QEMU, started by `guestwire run`, and goes with it through lease, ping, DNS, IPv6, a download from a
-// service of the host, a port forward into the VM and the throughput both ways. It ends with 0 only if every step held.
+// service of the host, a port forward into the VM, vsock both ways and the throughput both ways. It ends with 0 only if every step held.
 //
 // Host and network are namespaces made for the purpose (package netns): nothing of the machine's own network is touched or needed.
 package main
@@ -40,6 +40,8 @@ type demo struct {
 	w            *netns.World
 	g            *guest.Guest
 	closers      []func()
+	binary       string // guestwire
+	vsock        string // UNIX socket that leads to the VM's vsock ports
 }
 
 func (d *demo) later(f func()) { d.closers = append(d.closers, f) }
@@ -68,7 +70,7 @@ func (d *demo) run() (err error) {
 	if err != nil {
 		return err
 	}
-	initrds, err := d.lab.Initrds(dir, prog, "iperf3")
+	initrds, err := d.lab.Initrds(dir, prog, "iperf3", binary)
 	if err != nil {
 		return err
 	}
@@ -81,6 +83,7 @@ func (d *demo) run() (err error) {
 		return err
 	}
 	d.later(dns.Close)
+	d.binary, d.vsock = binary, filepath.Join(dir, "vm.vsock")
 	if err := d.boot(dir, binary, initrds); err != nil {
 		return err
 	}
@@ -94,6 +97,8 @@ func (d *demo) run() (err error) {
 		{"It has IPv6 as well: router advertisement, ping, DNS", d.ipv6},
 		{"It downloads a file from a service on the host's loopback", d.download},
 		{"The host reaches a web server in the VM through a port forward", d.forward},
+		{"A process of the host reaches a service in the VM by vsock, through a UNIX socket", d.toGuest},
+		{"The VM reaches a service of the host by vsock, through another", d.toHost},
 		{"Throughput, VM to network and back (iperf3)", d.throughput},
 	} {
 		d.show(s.title, s.show)
@@ -119,8 +124,8 @@ func (d *demo) boot(dir, binary string, initrds []string) error {
 	if accel == "tcg" {
 		with = "TCG emulation: no usable KVM on this machine, so the VM's own CPU is slow"
 	}
-	wrap := []string{binary, "run", "-t", "8080:80", "--map-host-loopback", "10.0.2.2", "--"}
-	fmt.Printf("\nA VM with Linux %s under QEMU (%s), its network card connected by\n\n   guestwire run -t 8080:80 --map-host-loopback 10.0.2.2 -- qemu-system-x86_64 -m 512 -kernel vmlinuz ...\n\n",
+	wrap := []string{binary, "run", "-t", "8080:80", "--map-host-loopback", "10.0.2.2", "--uds-path", d.vsock, "--"}
+	fmt.Printf("\nA VM with Linux %s under QEMU (%s), its network card and its vsock device connected by\n\n   guestwire run -t 8080:80 --map-host-loopback 10.0.2.2 --uds-path vm.vsock -- qemu-system-x86_64 -m 512 -kernel vmlinuz ...\n\n",
 		d.lab.KernelVersion(), with)
 	gdir := filepath.Join(dir, "vm")
 	if err := os.MkdirAll(gdir, 0o755); err != nil {
