@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"guestwire/vring"
 	"guestwire/vsockbridge/packet"
 )
 
@@ -33,6 +34,13 @@ func TestHostile(t *testing.T) {
 		{"V1 longer than its chain", func(_ *rig, g *guest) { raw(g, func(h *packet.Header) { h.Len = 11 }, make([]byte, 10)) }, rst, DropLength},
 		{"V1 longer than 64 KiB", func(_ *rig, g *guest) { raw(g, func(*packet.Header) {}, make([]byte, 65537)) }, rst, DropLength},
 		{"V1 length of 4 GiB", func(_ *rig, g *guest) { raw(g, func(h *packet.Header) { h.Len = 1<<32 - 1 }, nil) }, rst, DropLength},
+		{"V1 more than 4 GiB", func(r *rig, _ *guest) {
+			q, most := r.ring[txQueue].Q, uint32(60<<20)
+			q.Add(slices.Repeat([]vring.DriverSeg{{GPA: r.mem.Alloc(uint64(most), 1), Len: most}}, 72), 0)
+			q.Publish()
+			r.settle()
+			q.Used()
+		}, nil, DropLength},
 		{"V1 trailing bytes", func(_ *rig, g *guest) { raw(g, func(h *packet.Header) { h.Len = 3 }, []byte("abcdef")) }, nil, 0},
 		{"V2 another's CID", func(_ *rig, g *guest) { raw(g, func(h *packet.Header) { h.SrcCID = 8 }, []byte("x")) }, nil, DropCID},
 		{"V2 CID with upper half", func(_ *rig, g *guest) { raw(g, func(h *packet.Header) { h.SrcCID |= 1 << 32 }, []byte("x")) }, nil, DropCID},

@@ -160,8 +160,12 @@ func (x *lateCall) Expired(uint32) {
 
 // packet handles one packet from the guest.
 func (d *Device) packet(c *vring.Chain) {
-	if c.ReadLen < packet.Size {
+	switch {
+	case c.ReadLen < packet.Size:
 		d.drop(DropShort)
+		return
+	case c.ReadLen == vring.Oversize: // its bytes are nowhere
+		d.drop(DropLength)
 		return
 	}
 	var raw [packet.Size]byte
