@@ -36,27 +36,72 @@ func TestVSockConformance(t *testing.T) {
 	if vsockPeer() && (passed < 26 || passed > 27) { // what the harness is known to find out about it; test 38 goes either way
 		t.Errorf("the peer passes %d, 26 or 27 are known", passed)
 	}
+	if vsockPeer() {
+		return
+	}
+	t.Run("diag", func(t *testing.T) {
+		for i := range e.g { // it wants to be alone
+			e.sh(t, i, "p=$(cat /tmp/serve.pid); kill $p; while [ -e /proc/$p/exe ]; do sleep 0.02; done")
+			defer e.startServer(i)
+		}
+		e.kernelTest(t, "vsock_diag_test", 9999, "")
+	})
+	t.Run("Siblings", e.siblings)
+}
+
+// siblings moves bytes between the two guests, both ways, and has one of them reboot: the other is told at once, and finds it again.
+func (e *venv) siblings(t *testing.T) {
+	for i := range e.g {
+		to := fmt.Sprintf("vsock:%d:%d", 4-i, guestPort)
+		for _, chunk := range []int{100, 4096, 65536, 1 << 20} {
+			n := min(8<<20, chunk*1000)
+			e.sh(t, i, fmt.Sprintf("guestprog put %s %d 1 %d && guestprog get %s %d 2 %d", to, n, chunk, to, n, chunk))
+		}
+		e.sh(t, i, fmt.Sprintf("guestprog half %s 300000 3 from%d && guestprog slow %s 3000000 4 && guestprog parallel %s 100 4096 && guestprog churn %s 100", to, i, to, to, to))
+		e.sh(t, i, fmt.Sprintf("guestprog seqpacket %d %d", 4-i, guestPort+1))
+		e.sh(t, i, fmt.Sprintf("guestprog refused vsock:%d:9 && guestprog refused vsock:77:%d", 4-i, guestPort))
+	}
+	job, err := e.g[0].Start(time.Minute, fmt.Sprintf("guestprog ask vsock:4:%d hold reboot", guestPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.sh(t, 0, fmt.Sprintf("guestprog get vsock:4:%d 1000 1", guestPort)) // the one before is up by then, in all likelihood
+	if err := e.g[1].Reboot(); err != nil {
+		t.Fatal(err)
+	}
+	if out, exit, err := job.Wait(); err != nil || exit != 1 || strings.Contains(out, "timed out") {
+		t.Errorf("a connection to the sibling that has rebooted: exit %d, %v: %s; want its end", exit, err, out)
+	}
+	e.startServer(1)
+	e.sh(t, 0, fmt.Sprintf("guestprog put vsock:4:%d 1000000 1", guestPort))
+	e.sh(t, 1, fmt.Sprintf("guestprog put vsock:3:%d 1000000 1", guestPort))
 }
 
 // vsockTest runs one test of the suite, each with a control connection of its own, so that one that fails does not take the others along.
 func (e *venv) vsockTest(t *testing.T, id int) {
+	if out := e.kernelTest(t, "vsock_test", 10000+id, fmt.Sprintf("--pick %d", id)); !strings.Contains(out, fmt.Sprintf("%d - ", id)) || !strings.Contains(out, "...ok") {
+		t.Errorf("the server does not say that test %d was done: %s", id, out)
+	}
+}
+
+// kernelTest runs one of the kernel's test programs, the server in guest 0 and the client in guest 1, and returns what the server printed.
+func (e *venv) kernelTest(t *testing.T, program string, port int, args string) string {
+	t.Helper()
 	const limit = 30 * time.Second
-	port := 10000 + id
 	command := func(mode, host string, cid int) string {
-		return fmt.Sprintf("vsock_test --mode %s --control-host %s --control-port %d --peer-cid %d --pick %d", mode, host, port, cid, id)
+		return fmt.Sprintf("%s --mode %s --control-host %s --control-port %d --peer-cid %d %s", program, mode, host, port, cid, args)
 	}
 	server, err := e.g[0].Start(limit, command("server", "0.0.0.0", 4))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.sh(t, 0, fmt.Sprintf("until grep -q ':%04X 00000000:0000 0A' /proc/net/tcp; do sleep 0.02; done", port))
-	out, exit := e.g[1].RunFor(limit, command("client", "10.9.0.1", 3))
-	if exit != 0 {
+	if out, exit := e.g[1].RunFor(limit, command("client", "10.9.0.1", 3)); exit != 0 {
 		t.Errorf("client: exit %d: %s", exit, out)
 	}
-	if out, exit, err := server.Wait(); err != nil || exit != 0 {
+	out, exit, err := server.Wait()
+	if err != nil || exit != 0 {
 		t.Errorf("server: exit %d, %v: %s", exit, err, out)
-	} else if !strings.Contains(out, fmt.Sprintf("%d - ", id)) || !strings.Contains(out, "...ok") {
-		t.Errorf("the server does not say that test %d was done: %s", id, out)
 	}
+	return out
 }

@@ -106,7 +106,7 @@ func (e *venv) boot(s vsetup, i int) {
 
 func (e *venv) qemu(s vsetup, i int, dir string) guest.QEMUConfig {
 	c := guest.QEMUConfig{Kernel: shared.lab.Vmlinuz(), Initrds: shared.vsockInitrds, Dir: dir, Accel: shared.accel, VSock: guest.VhostUserVSock(e.d.Socket(i))}
-	if s.newest {
+	if s.newest || i == 1 { // of two siblings each has its own
 		c.Wrap, c.Binary, c.Extra, c.Env = shared.lab.QEMU()
 	}
 	if s.hotplug {
@@ -121,7 +121,7 @@ func (e *venv) qemu(s vsetup, i int, dir string) guest.QEMUConfig {
 
 func (e *venv) startServer(i int) {
 	e.t.Helper()
-	if _, err := e.g[i].Start(0, fmt.Sprintf("setsid guestprog serve vsock:%d >/tmp/serve.log 2>&1 &", guestPort)); err != nil {
+	if _, err := e.g[i].Start(0, fmt.Sprintf("setsid guestprog serve vsock:%d >/tmp/serve.log 2>&1 & echo $! >/tmp/serve.pid", guestPort)); err != nil {
 		e.t.Fatal(err)
 	}
 	e.sh(e.t, i, "for i in $(seq 100); do grep -q serving /tmp/serve.log && exit 0; sleep 0.1; done; cat /tmp/serve.log; exit 1")
