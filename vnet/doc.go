@@ -44,7 +44,7 @@
 //
 // An empty ring is looked at again in the following turns for up to 20 us when
 // the driver has shown that it comes back so soon; only then a kick is asked for.
-// A driver that streams frames without waiting for any of ours (vring.Pace) is not
+// A driver that streams frames without waiting for any of ours (pace) is not
 // asked for kicks at all: we look every 100 us, as long as that finds something,
 // and call it for returned chains once in 32. One whose few frames are being
 // answered at once (hold) is called for the answer; the call for its own chains

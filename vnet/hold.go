@@ -32,18 +32,15 @@ type hold struct {
 }
 
 // publishTx ends a turn that took bytes from the transmit ring in so many
-// chains. Streams have their own ways (vring.Pace).
+// chains. Streams have their own ways (pace).
 func (d *Device) publishTx() {
 	t := &d.tx
 	h, now := &t.hold, d.loop.Now()
 	chains, bytes := t.took, t.bytes
 	t.took, t.bytes = 0, 0
-	if t.pace.Resting() {
+	if t.pace.resting {
 		h.took, h.until = 0, 0
-		t.q.PublishQuietly()
-		if t.q.Quiet() >= min(txHeld, t.q.Size()/4) {
-			t.q.Signal()
-		}
+		t.pace.publish(t.q)
 		return
 	}
 	if chains > 0 {

@@ -123,7 +123,7 @@ func (r *rig) settle() {
 		if quiet++; kicked || r.loop.Stats().Agains != before {
 			quiet = 0
 		}
-		if time.Duration(quiet)*step > time.Duration(vring.PaceRest) {
+		if time.Duration(quiet)*step > time.Duration(txRest) {
 			return
 		}
 	}

@@ -23,11 +23,6 @@ const txBatch = 64
 // (which is a VM exit and an eventfd write) and we the wake-up.
 const txPoll = eventloop.Time(20_000)
 
-// txHeld is how many returned chains the driver of a stream is not called for:
-// less than a socket's send buffer of Linux's default size has out (about 90
-// datagrams).
-const txHeld = 32
-
 // tx is the transmit ring: frames from the guest.
 type tx struct {
 	q       *vring.DeviceQueue
@@ -41,14 +36,14 @@ type tx struct {
 
 	idle eventloop.Time // when the ring was first found empty, 0: not empty
 	soon bool           // the driver tends to come back within txPoll
-	pace vring.Pace
+	pace pace
 	hold hold
 
 	took, bytes int // chains and bytes of this turn
 }
 
 func (t *tx) start(q *vring.DeviceQueue) {
-	t.q, t.idle, t.soon, t.pace, t.hold = q, 0, false, vring.Pace{}, hold{}
+	t.q, t.idle, t.soon, t.pace, t.hold = q, 0, false, pace{}, hold{}
 }
 
 func (t *tx) negotiate(hdr int, features uint64) {
@@ -64,7 +59,7 @@ func (d *Device) txKicked() {
 	t := &d.tx
 	now := d.loop.Now()
 	t.soon = t.idle != 0 && now-t.idle < 2*txPoll
-	t.pace.Kicked(now, d.link.RxFrames)
+	t.pace.kicked(now, d.link.RxFrames)
 	d.txRun()
 }
 
@@ -72,7 +67,7 @@ func (d *Device) txKicked() {
 func (d *Device) txRun() {
 	t := &d.tx
 	if t.q == nil || (t.enabled && !d.up) {
-		t.pace.Wake()
+		t.pace.resting = false
 		return // nobody to give frames to: they wait in the ring
 	}
 	t.q.DisarmKick()
@@ -82,7 +77,7 @@ func (d *Device) txRun() {
 		chains, bytes = chains-n, bytes-b
 		if n > 0 {
 			if got == 0 {
-				t.pace.Took(answered)
+				t.pace.took(answered)
 			}
 			got += n
 			t.took, t.bytes = t.took+n, t.bytes+b
@@ -109,19 +104,18 @@ func (d *Device) txEmpty(got int) bool {
 	if t.idle == 0 {
 		t.idle = now
 	}
-	if t.pace.Resting() {
-		if until, ok := t.pace.Rest(now, got, t.q.Size()); ok && d.loop.AgainAt(d.turn.token, until) {
+	if t.pace.resting {
+		if until, ok := t.pace.rest(now, got, t.q.Size()); ok && d.loop.AgainAt(d.turn.token, until) {
 			return false
 		}
-		t.pace.Wake()
-		t.soon = false
+		t.pace.resting, t.soon = false, false
 	}
 	if t.soon && now-t.idle < txPoll {
 		d.turn.ask(d.loop)
 		return false
 	}
 	t.soon = false
-	t.pace.Arm(now, t.q.Quiet())
+	t.pace.arm(now, t.q.Quiet())
 	if t.q.ArmKick() {
 		t.q.DisarmKick()
 		t.q.Publish() // it may be what has been pushed that keeps more from being popped

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"guestwire/vnet/link"
-	"guestwire/vring"
 	"guestwire/vring/eventloop"
 	"guestwire/vring/vhostuser"
 	"guestwire/vring/vringtest"
@@ -299,7 +298,7 @@ func TestTxSleep(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gap   eventloop.Time
 		kicks bool
-	}{"soon": {txPoll / 2, false}, "late": {2 * vring.PaceRest, true}} {
+	}{"soon": {txPoll / 2, false}, "late": {2 * txPrompt, true}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			kicks, turns := 0, uint64(0)

@@ -3,6 +3,8 @@ package vnet
 import (
 	"testing"
 	"time"
+
+	"guestwire/vring/eventloop"
 )
 
 const step = 10 * time.Microsecond
@@ -94,7 +96,7 @@ func TestTxTransactions(t *testing.T) {
 		r.turn()
 		r.tx.Reap()
 	}
-	if r.d.tx.pace.Resting() {
+	if r.d.tx.pace.resting {
 		t.Error("rests between transactions")
 	}
 }
@@ -105,16 +107,16 @@ func TestTxStreamEnds(t *testing.T) {
 	r := newRig(t)
 	r.post(256, 1600)
 	r.drive(20, 4)
-	if !r.d.tx.pace.Resting() {
+	if !r.d.tx.pace.resting {
 		t.Fatal("the driver does not stream")
 	}
-	for range 12 {
+	for range 3 * txAnswered {
 		r.drive(1, 4)
 		s := r.ep().Reserve(54, 10, 1)
 		s[0].Used = 10
 		r.ep().Commit(1)
 	}
-	if r.d.tx.pace.Resting() {
+	if r.d.tx.pace.resting {
 		t.Error("rests although every frame is answered")
 	}
 }
@@ -143,13 +145,61 @@ func TestTxStreamFast(t *testing.T) {
 	}
 }
 
+// TestPaceWaitedFor: a driver whose socket has room for two frames only goes on
+// when it is called. It is soon not made to wait any more; one that streams
+// later is believed again.
+func TestPaceWaitedFor(t *testing.T) {
+	p := pace{}
+	now := eventloop.Time(time.Second)
+	rests := 0
+	for range 1000 {
+		p.kicked(now, 0)
+		if p.resting { // it sends two frames, and then waits for us
+			rests++
+			if _, ok := p.rest(now, 2, 256); !ok {
+				t.Fatal("no rest after frames")
+			}
+			if now += txRest - 1; p.resting {
+				if _, ok := p.rest(now, 0, 256); !ok {
+					t.Fatal("a rest ended early")
+				}
+			}
+			if now++; p.resting {
+				if _, ok := p.rest(now, 0, 256); ok {
+					t.Fatal("rests on with nothing to be found")
+				}
+			}
+			p.arm(now, 2)
+		} else {
+			p.arm(now, 0)
+		}
+		now += 20_000
+	}
+	if rests > 15 {
+		t.Errorf("made it wait %d times in 1000", rests)
+	}
+	for range 10 { // it is slow now: each pause is forgiveness
+		now += eventloop.Time(time.Millisecond)
+		p.kicked(now, 0)
+		p.arm(now, 0)
+	}
+	for range txPrompts + 1 {
+		now += 30_000
+		p.kicked(now, 0)
+		p.arm(now, 0)
+	}
+	if !p.resting {
+		t.Error("a stream is not believed any more")
+	}
+}
+
 // TestTxStreamLinkDown: what was returned quietly is not forgotten when nobody
 // is there to give frames to.
 func TestTxStreamLinkDown(t *testing.T) {
 	r := newRig(t)
 	r.h.Discard = true
 	r.drive(20, 4)
-	if !r.d.tx.pace.Resting() || r.txq.Quiet() == 0 {
+	if !r.d.tx.pace.resting || r.txq.Quiet() == 0 {
 		t.Fatal("the driver does not stream")
 	}
 	r.calls[txQueue].Count()
