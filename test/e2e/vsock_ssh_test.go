@@ -16,6 +16,7 @@ import (
 func TestVSockSystemdSSHProxy(t *testing.T) {
 	e := newVenv(t, vsetup{uml: true})
 	key := filepath.Join(e.dir, "key")
+	_ = os.Remove(key) // of a run before this one
 	if _, err := spawn.Run(time.Minute, spawn.Options{}, shared.lab.Program("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)...); err != nil {
 		t.Fatal(err)
 	}
