@@ -98,7 +98,7 @@ func TestWrongAddresses(t *testing.T) {
 		{"unix-listen:/a,owner=nobody-of-this-name", "no user"},
 		{"unix-listen:/a,owner=", "USER:GROUP"},
 		{"unix-listen:/a,once=yes", "no value"},
-		{"unix-listen:/a,mode", "mode=..."},
+		{"unix-listen:/a,mode", "mode=VALUE"},
 		{"unix-listen:/a,type=packet", "stream, seqpacket or dgram"},
 		{"unix-listen:/a,type=dgram", "unix-recv:/a"},
 		{"unix-listen:/a,type=seqpacket,frame", "frame is for streams"},

@@ -16,9 +16,23 @@ import (
 // Config is a bridge. From and To are required.
 type Config struct {
 	From, To       Address
-	MaxConnections int                  // clients at a time; 0: 1024
-	MaxMessage     int                  // longest message in bytes; 0: 1 MiB
-	Log            func(string, ...any) // one line per client that could not be served; nil: no log
+	MaxConnections int                          // clients at a time; 0: 1024
+	MaxMessage     int                          // longest message in bytes; 0: 1 MiB
+	Copy           bool                         // never splice
+	Joiner         func(*eventloop.Loop) Joiner // what may join ends in the relay's place; nil: nothing
+	Log            func(string, ...any)         // one line per client that could not be served; nil: no log
+}
+
+// Joiner is a better way to join some ends than the relay's. It is used on the
+// bridge's loop alone.
+type Joiner interface {
+	// Join joins two ends as relay.Start does, or changes nothing and reports false:
+	// then the relay does it.
+	Join(a, b relay.End, ended func(relay.Result)) bool
+	// Close ends all at once, without telling.
+	Close()
+	// Each calls f with the name and value of every counter.
+	Each(f func(name string, value uint64))
 }
 
 const (
@@ -33,6 +47,7 @@ type Bridge struct {
 	from, to side
 	loop     *eventloop.Loop
 	relay    *relay.Relay
+	joiner   Joiner        // nil: the relay joins all
 	places   chan struct{} // a place for every client
 
 	mu      sync.Mutex
@@ -84,7 +99,10 @@ func (b *Bridge) open() (err error) {
 	if b.loop, err = eventloop.New(eventloop.NewClock()); err != nil {
 		return err
 	}
-	b.relay = relay.New(relay.Config{MaxPairs: b.c.MaxConnections, MaxMessage: b.c.MaxMessage}, b.loop)
+	b.relay = relay.New(relay.Config{MaxPairs: b.c.MaxConnections, MaxMessage: b.c.MaxMessage, Copy: b.c.Copy}, b.loop)
+	if b.c.Joiner != nil {
+		b.joiner = b.c.Joiner(b.loop)
+	}
 	if b.from, err = newSide(b.c.From); err != nil {
 		return fmt.Errorf("%s: %w", &b.c.From, err)
 	}
@@ -106,13 +124,29 @@ func (b *Bridge) BoundariesLost() bool {
 
 // Each calls f with the name and value of every counter. Run must be running.
 func (b *Bridge) Each(f func(name string, value uint64)) {
-	got := make(chan relay.Stats, 1)
-	if b.loop.Do(func() { got <- b.relay.Stats() }) != nil {
+	type counter struct {
+		name  string
+		value uint64
+	}
+	got := make(chan []counter, 1)
+	read := func() {
+		var list []counter
+		add := func(name string, v uint64) { list = append(list, counter{name, v}) }
+		s := b.relay.Stats()
+		s.Each(add)
+		if b.joiner != nil {
+			b.joiner.Each(add)
+		}
+		got <- list
+	}
+	if b.loop.Do(read) != nil {
 		return
 	}
 	select {
-	case s := <-got:
-		s.Each(f)
+	case list := <-got:
+		for _, c := range list {
+			f(c.name, c.value)
+		}
 	case <-time.After(time.Second): // the loop has ended meanwhile
 	}
 }
@@ -123,7 +157,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ran := make(chan error, 1)
 	go func() { ran <- b.loop.Run(); cancel() }()
-	context.AfterFunc(ctx, func() { _ = b.loop.Do(b.relay.Close) })
+	context.AfterFunc(ctx, func() { _ = b.loop.Do(b.endAll) })
 	err := b.serve(ctx)
 	cancel()
 	b.clients.Wait()
@@ -141,11 +175,19 @@ func (b *Bridge) Close() {
 	for _, p := range b.handed {
 		p.close()
 	}
-	if b.relay != nil {
-		b.relay.Close()
-	}
+	b.endAll()
 	if b.loop != nil {
 		b.loop.Close()
+	}
+}
+
+// endAll ends all that is joined, on the loop or once that has ended.
+func (b *Bridge) endAll() {
+	if b.joiner != nil {
+		b.joiner.Close()
+	}
+	if b.relay != nil {
+		b.relay.Close()
 	}
 }
 
@@ -265,7 +307,11 @@ func (b *Bridge) join() {
 	b.handed = nil
 	b.mu.Unlock()
 	for _, p := range list {
-		if _, err := b.relay.Start(p.a, p.b, func(r relay.Result) { p.ended <- r }); err != nil {
+		ended := func(r relay.Result) { p.ended <- r }
+		if b.joiner != nil && b.joiner.Join(p.a, p.b, ended) {
+			continue
+		}
+		if _, err := b.relay.Start(p.a, p.b, ended); err != nil {
 			p.close()
 			b.c.Log("%v", err)
 			p.ended <- relay.Result{Err: unix.EIO}

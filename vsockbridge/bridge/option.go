@@ -21,7 +21,7 @@ func (a *Address) option(s string) error {
 	case flag && has:
 		return fmt.Errorf("option %s takes no value", name)
 	case !flag && !has:
-		return fmt.Errorf("option %s needs a value: %s=...", name, name)
+		return fmt.Errorf("option %s needs a value: %s=VALUE", name, name)
 	}
 	var err error
 	switch name {
