@@ -24,6 +24,7 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 	go func() {
 		runtime.LockOSThread() // and never unlock
 		err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWUTS)
+		defer func() { done <- err }() // also when f ends the goroutine
 		if err == nil {
 			err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a", NumTxQueues: 4, NumRxQueues: 4}, PeerName: "b"})
 		}
@@ -34,7 +35,6 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 		if err == nil {
 			f(t)
 		}
-		done <- err
 	}()
 	switch err := <-done; {
 	case errors.Is(err, unix.EPERM):
