@@ -42,7 +42,6 @@ type rig struct {
 
 type option func(r *rig, size *uint16)
 
-func features(f uint64) option          { return func(r *rig, _ *uint16) { r.f = f } }
 func without(bits uint64) option        { return func(r *rig, _ *uint16) { r.f &^= bits } }
 func ringSize(n uint16) option          { return func(_ *rig, size *uint16) { *size = n } }
 func config(f func(c *Config)) option   { return func(r *rig, _ *uint16) { f(&r.cfg) } }

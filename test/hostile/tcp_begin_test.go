@@ -325,7 +325,7 @@ func connectErrors(t *testing.T, f *family) {
 	}{
 		{syscall.ECONNREFUSED, reset},
 		{syscall.EHOSTUNREACH, icmp(3<<8|1, 1<<8|3)},
-		{syscall.ENETUNREACH, icmp(3<<8|0, 1<<8|0)},
+		{syscall.ENETUNREACH, icmp(3<<8, 1<<8)},
 		{syscall.EACCES, icmp(3<<8|13, 1<<8|1)},
 		{syscall.EPERM, icmp(3<<8|13, 1<<8|1)},
 		{syscall.ETIMEDOUT, silence},

@@ -59,11 +59,10 @@ func (s *sink) Dial(hostsock.Proto, netip.AddrPort, *hostsock.Options) (hostsock
 // bench is an established connection on a sink, and a packet to change.
 type bench struct {
 	*rig
-	s  *sink
-	c  *conn
-	p  wire.Packet
-	f  link.Frame
-	hd int
+	s *sink
+	c *conn
+	p wire.Packet
+	f link.Frame
 }
 
 func newBench(t testing.TB, payload int, opts ...option) *bench {

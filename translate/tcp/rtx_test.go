@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"testing"
 	"time"
-
-	"guestwire/vring/eventloop"
 )
 
 // lossy sends n bytes to a guest with MSS 1000 as single segments, and returns
@@ -380,5 +378,3 @@ func TestTimeoutWithoutRoom(t *testing.T) {
 	c.e.ResetAll()
 	c.clean()
 }
-
-func (r *rig) sleep(d time.Duration) { r.time.T += eventloop.Time(d) }
