@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestwire/cmd/config"
+	"guestwire/vring/vringtest"
 	"guestwire/vsockbridge"
 	"guestwire/vsockbridge/packet"
 )
@@ -537,8 +538,9 @@ func vsockPaths(t *testing.T) {
 	d.vsockHealthy()
 }
 
-// vsockEvents: a guest that outlives its device is told, once it has a buffer
-// for the news; one that has none, or odd ones, is served all the same.
+// vsockEvents: a guest that outlives its device is told of it (TRANSPORT_RESET),
+// once it has a buffer for the news; one that has none, or odd ones, is served
+// all the same.
 func vsockEvents(t *testing.T) {
 	d := startVSock(t, nil)
 	g := d.vsockGuestWith(vsockFeatures, 3, ringSize)
@@ -546,21 +548,42 @@ func vsockEvents(t *testing.T) {
 	c := g.connect(s, 1234)
 	c.send("without an event buffer")
 	s.want("without an event buffer")
-	g.drivers[2].Post(1) // too small for an event
-	g.drivers[2].Post(4)
+	g.drivers[2].Post(1)               // too small for an event
 	g.drivers[2].Send(make([]byte, 4)) // readable: no buffer at all
-	c.send("with")
-	s.want("with")
+	g.none("an event without a cause", func(vpacket) bool { return len(g.drivers[2].Reap()) > 0 })
 	g.f.Close()
-	s.wantEnd() // its connections are gone
-	d.vsockHealthy()
-	g = d.vsockGuestWith(vsockFeatures, 3, ringSize)
+	// Another device takes the rings over as they are.
+	g.d = startVSock(t, nil)
+	g.meet(vsockFeatures)
+	for i := range g.drivers {
+		g.startRing(i)
+	}
+	s = g.d.vsockListen(1234)
+	c.send("of a connection that the device does not know")
+	c.wantReset()
+	c = g.connectFrom(2000, s, 1234) // whether it has a buffer for the event or not
+	var events []vringtest.Used
 	g.drivers[2].Post(4)
-	c = g.connectFrom(2000, d.vsockListen(1235), 1235)
-	c.do(packet.CreditRequest, 0)
-	g.awaitOp(packet.CreditUpdate, c.port)
+	g.d.eventually("the event", func() bool {
+		for _, u := range g.drivers[2].Reap() {
+			if u.Written > 0 {
+				events = append(events, u)
+			}
+		}
+		return len(events) > 0
+	})
+	if want := make([]byte, 4); len(events) != 1 || !bytes.Equal(events[0].Data, want) { // le32 id 0: VIRTIO_VSOCK_EVENT_TRANSPORT_RESET
+		t.Errorf("events %v, want one of % x", events, want)
+	}
+	g.drivers[2].Post(4)
+	c.send("on")
+	s.want("on")
+	if more := g.drivers[2].Reap(); len(more) > 0 {
+		t.Errorf("the event came again: %v", more)
+	}
 	g.f.Close()
 	d.vsockHealthy()
+	g.d.vsockHealthy()
 }
 
 // vsockPorts: the ports of the host's end are all different, whoever comes and

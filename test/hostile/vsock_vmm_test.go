@@ -81,7 +81,6 @@ type vguest struct {
 	f       *vhostuser.Frontend
 	mem     *vringtest.Memory
 	drivers []*vringtest.Driver
-	errs    []*vringtest.Event
 	starved bool // receive buffers that come back are not posted again
 	seen    []vpacket
 }
@@ -103,9 +102,24 @@ func (d *daemon) vsockGuest() *vguest {
 func (d *daemon) vsockGuestWith(features uint64, queues, buffers int) *vguest {
 	d.t.Helper()
 	g := &vguest{t: d.t, d: d, mem: vringtest.NewMemory(d.t, 16<<20, 8<<20)}
-	d.eventually("a place for a frontend", func() bool {
+	got := g.meet(features)
+	feat := vringtest.Features{EventIdx: got&vhostuser.RingFEventIdx != 0, Indirect: got&vhostuser.RingFIndirectDesc != 0}
+	for i := range queues {
+		g.drivers = append(g.drivers, g.mem.NewRing(ringSize).NewDriver(feat, 0))
+		g.startRing(i)
+	}
+	for range buffers {
+		g.drivers[0].Post(vsockRoom)
+	}
+	return g
+}
+
+// meet has the guest's frontend begin a session.
+func (g *vguest) meet(features uint64) uint64 {
+	g.t.Helper()
+	g.d.eventually("a place for a frontend", func() bool {
 		var err error
-		if g.f, err = vhostuser.DialFrontend(d.path); err != nil {
+		if g.f, err = vhostuser.DialFrontend(g.d.path); err != nil {
 			return false
 		}
 		_ = g.f.SetTimeout(4 * time.Second)
@@ -115,25 +129,22 @@ func (d *daemon) vsockGuestWith(features uint64, queues, buffers int) *vguest {
 		}
 		return true
 	})
-	d.t.Cleanup(g.f.Close)
+	g.t.Cleanup(g.f.Close)
 	got, p, err := g.f.Negotiate(features, vhostuser.AlwaysProtocol&^vhostuser.ProtocolFGPAAddresses|vhostuser.ProtocolFConfig)
-	must(d.t, err)
-	must(d.t, g.f.Share(p, g.mem.Regions()))
-	feat := vringtest.Features{EventIdx: got&vhostuser.RingFEventIdx != 0, Indirect: got&vhostuser.RingFIndirectDesc != 0}
-	for i := range queues {
-		r := g.mem.NewRing(ringSize)
-		drv := r.NewDriver(feat, 0)
-		g.drivers, g.errs = append(g.drivers, drv), append(g.errs, vringtest.NewEvent(d.t))
-		must(d.t, g.f.StartRing(i, vhostuser.RingSetup{
-			Size: uint32(r.Size), Desc: g.mem.UVA(r.DescGPA), Avail: g.mem.UVA(r.AvailGPA), Used: g.mem.UVA(r.UsedGPA),
-			Kick: drv.Kick.FD, Call: vringtest.NewEvent(d.t).FD, Err: g.errs[i].FD,
-		}))
-		must(d.t, g.f.SetVringEnable(i, true))
-	}
-	for range buffers {
-		g.drivers[0].Post(vsockRoom)
-	}
-	return g
+	must(g.t, err)
+	must(g.t, g.f.Share(p, g.mem.Regions()))
+	return got
+}
+
+// startRing has the backend serve ring i from what it has used.
+func (g *vguest) startRing(i int) {
+	g.t.Helper()
+	r := g.drivers[i].Ring
+	must(g.t, g.f.StartRing(i, vhostuser.RingSetup{
+		Size: uint32(r.Size), Desc: g.mem.UVA(r.DescGPA), Avail: g.mem.UVA(r.AvailGPA), Used: g.mem.UVA(r.UsedGPA), Base: r.UsedIdx(),
+		Kick: g.drivers[i].Kick.FD, Call: vringtest.NewEvent(g.t).FD, Err: vringtest.NewEvent(g.t).FD,
+	}))
+	must(g.t, g.f.SetVringEnable(i, true))
 }
 
 // put sends chains as they are, once there is room.
