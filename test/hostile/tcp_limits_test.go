@@ -71,6 +71,9 @@ func synFlood(t *testing.T, f *family) {
 		{"half-open", 0, 2048 + 1, "tcp_drop_syn-limit"},
 		{"flows", 2048, 2048, "tcp_drop_flow-limit"},
 	} {
+		if f.v6 && tt.maxFlows != 0 {
+			continue // one table for both
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			other := start(t, nil).guest()
 			d := startOn(t, func(o *configOptions) { o.MaxFlows = tt.maxFlows }, leads(blackHole(t, f)))
@@ -83,7 +86,9 @@ func synFlood(t *testing.T, f *family) {
 			flood := func(n int) {
 				for range n {
 					g.send(tcp(t, f.somewhere(sent), uint16(1024+sent%30000), uint16(1+sent), nil, syn))
-					sent++
+					if sent++; sent%50 == 0 { // the device rests now and then
+						d.clock.ahead.Add(int64(200 * time.Microsecond))
+					}
 				}
 			}
 			flood(12_000)
