@@ -19,6 +19,7 @@ import (
 	"guestwire/test/harness/netns"
 	"guestwire/test/harness/spawn"
 	"guestwire/test/harness/traffic"
+	"guestwire/test/harness/vsock"
 )
 
 // guestwireOnly skips a test of what the peer does otherwise.
@@ -280,7 +281,7 @@ func TestQEMURun(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := guest.StartQEMU(guest.QEMUConfig{Kernel: shared.lab.Vmlinuz(), Initrds: shared.initrds, Dir: dir, Accel: shared.accel, Private: true, NS: e.w.Host.Name,
-		Wrap: []string{shared.guestwire, "run", "-t", "18081:7777", "--"}})
+		Wrap: []string{shared.guestwire, "run", "-t", "18081:7777", "--uds-path", filepath.Join(dir, "vm.vsock"), "--"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,6 +289,22 @@ func TestQEMURun(t *testing.T) {
 	e.g = g
 	e.configure(t)
 	e.quick(t)
+	// It has a vsock device as well.
+	if _, err := g.Start(0, fmt.Sprintf("setsid guestprog serve vsock:%d >/dev/null 2>&1 &", guestPort)); err != nil {
+		t.Fatal(err)
+	}
+	d := traffic.Dialer(func() (net.Conn, error) {
+		c, _, err := vsock.DialGuest(filepath.Join(dir, "vm.vsock"), guestPort, 10*time.Second)
+		return c, err
+	})
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) { // until the guest listens
+		if err := traffic.Put(d, 1000000, 1, 10*time.Second); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Errorf("vsock: %v", err)
+			break
+		}
+	}
 	if err := g.PowerOff(); err != nil {
 		t.Errorf("the exit of a VM that powered off: %v\n%s", err, g.Console(20))
 	}
