@@ -2,6 +2,7 @@ package vsockbridge
 
 import (
 	"fmt"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -124,8 +125,11 @@ func New(c Config, loop *eventloop.Loop) (*Device, error) {
 }
 
 // Close resets all connections, as far as the guest has buffers for that, and
-// takes the device off its loop.
+// takes the device off its loop. The second time does nothing.
 func (d *Device) Close() {
+	if d.turn.fd < 0 {
+		return
+	}
 	d.each(func(c *conn) {
 		if c.sibling != nil {
 			d.separate(c)
@@ -133,12 +137,24 @@ func (d *Device) Close() {
 		}
 		d.happen(c, evFailed, unix.ECONNRESET)
 	})
-	d.Flush()
+	d.farewell()
 	d.up = false
 	d.forgetAll()
 	d.part()
 	d.loop.Timers().Free(d.tx.timer)
 	d.turn.close(d.loop)
+}
+
+// farewell is the last Flush. It runs outside the loop, whose guard would catch
+// the fault of guest memory that has gone.
+func (d *Device) farewell() {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			d.breakRings()
+		}
+	}()
+	d.Flush()
 }
 
 // Features implements vhostuser.Device.

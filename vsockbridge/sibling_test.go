@@ -232,6 +232,26 @@ func TestSiblingBackPressure(t *testing.T) {
 			t.Error("somebody still waits")
 		}
 	})
+	t.Run("to one that is paused", func(t *testing.T) {
+		a, b := siblings(t)
+		x, y := between(t, a, b)
+		roomy(y)
+		settle(a, b)
+		flood(x, 20)
+		if a.d.waitsFor != b.d {
+			t.Fatal("nobody waits: the test is of nothing")
+		}
+		a.post(1)
+		settle(a, b)
+		a.reap() // of the credit that was told
+		b.d.Enable(rxQueue, false)
+		a.post(1)
+		settle(a, b)
+		if ops, _ := x.take(a.reap()); len(ops) != 1 || ops[0] != packet.Reset || b.d.counters.InboxFull == 0 {
+			t.Errorf("%v", ops)
+		}
+		a.guest(1, 80).connect() // the host is still there for it
+	})
 	t.Run("both ways", func(t *testing.T) {
 		a, b := siblings(t)
 		x, y := between(t, a, b)

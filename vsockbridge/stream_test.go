@@ -275,3 +275,19 @@ func TestGuestCredit(t *testing.T) {
 		t.Error("bytes differ")
 	}
 }
+
+// TestClose: a device that goes resets what it can; guest memory that has gone
+// does not matter.
+func TestClose(t *testing.T) {
+	r := newRig(t)
+	g := r.guest(1000, 80)
+	s := g.connect()
+	r.post(5)
+	r.d.Close()
+	if ops, _ := g.take(r.reap()); !slices.Equal(ops, []packet.Op{packet.Reset}) {
+		t.Errorf("%v", ops)
+	}
+	if _, eof := s.read(); !eof {
+		t.Error("the host socket is open")
+	}
+}

@@ -37,8 +37,8 @@ func (t *turn) reopen(loop *eventloop.Loop, s eventloop.Source) {
 
 func (t *turn) close(loop *eventloop.Loop) {
 	loop.Remove(t.token)
-	t.token = 0
 	unix.Close(t.fd)
+	t.token, t.fd = 0, -1
 }
 
 func (t *turn) ask(loop *eventloop.Loop) {
