@@ -7,7 +7,9 @@
 // and takes them. What the kernel can do is probed, the most first.
 //
 // Who calls it: Open in the namespace that shall have the interface, by whoever
-// sets it up; all else on the loop.
+// sets it up; all else on the loop. vnet/vhostnet, whose frames the kernel moves
+// to and from such an interface, sets it up and reads and makes headers with what
+// is here.
 //
 // What it trusts: the kernel wrote the header, but with what a process of the
 // namespace gave it (packet sockets have vnet headers of their own), so it is

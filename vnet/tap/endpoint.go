@@ -91,7 +91,7 @@ func New(c Config, h link.Handler, loop *eventloop.Loop) (*Endpoint, error) {
 		err = fmt.Errorf("MTU %d is outside %d..%d", c.MTU, minMTU, maxMTU)
 	}
 	if err == nil {
-		e.uso, err = setup(c.FD)
+		e.uso, err = Setup(c.FD)
 	}
 	if err == nil {
 		e.token, err = loop.Add(c.FD, eventloop.In, e, 0)

@@ -10,7 +10,9 @@ import (
 //
 //	0 flags u8, 1 gso_type u8, 2 hdr_len u16, 4 gso_size u16,
 //	6 csum_start u16, 8 csum_offset u16, 10 num_buffers u16 (not ours)
-const hdrLen = 12
+//
+// HdrLen is its length in bytes.
+const HdrLen = 12
 
 const (
 	flagNeedsCsum = 1
@@ -33,12 +35,12 @@ func fromGSO(t uint8) link.GSO {
 			return link.GSO(gso)
 		}
 	}
-	return link.GSONone // which decode refuses: there was a type
+	return link.GSONone // which Decode refuses: there was a type
 }
 
-// decode judges the header of a frame of n bytes. Whether csum_start is where the
+// Decode judges the header of a frame of n bytes. Whether csum_start is where the
 // L4 header is, the parser of the frame finds out.
-func decode(off *link.Offload, h []byte, n int) bool {
+func Decode(off *link.Offload, h []byte, n int) bool {
 	*off = link.Offload{}
 	flags, gso := h[0], h[1]
 	if flags&flagNeedsCsum != 0 {
@@ -56,10 +58,10 @@ func decode(off *link.Offload, h []byte, n int) bool {
 	return off.GSO != link.GSONone && off.SegSize != 0 && off.NeedsCsum
 }
 
-// encode makes the header of a frame of n bytes, header bytes of which come before
+// Encode makes the header of a frame of n bytes, header bytes of which come before
 // the payload. It reports false for what no device can do.
-func encode(h []byte, off *link.Offload, header, n int) bool {
-	clear(h[:hdrLen])
+func Encode(h []byte, off *link.Offload, header, n int) bool {
+	clear(h[:HdrLen])
 	switch {
 	case n < ethHdrLen:
 		return false

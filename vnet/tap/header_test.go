@@ -30,11 +30,11 @@ func TestHeader(t *testing.T) {
 		{"no such GSO", link.Offload{GSO: 9, SegSize: 9, NeedsCsum: true, CsumStart: 34, CsumOff: 16}, 54, 3000, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			raw := make([]byte, hdrLen)
+			raw := make([]byte, HdrLen)
 			for i := range raw {
 				raw[i] = 0xff
 			}
-			ok := encode(raw, &tt.off, tt.header, tt.n)
+			ok := Encode(raw, &tt.off, tt.header, tt.n)
 			if ok != (tt.raw != "") {
 				t.Fatalf("encode: %v", ok)
 			}
@@ -47,7 +47,7 @@ func TestHeader(t *testing.T) {
 			var off link.Offload
 			want := tt.off
 			want.DataValid = false // is not for the other side to say
-			if !decode(&off, raw, tt.n) || off != want {
+			if !Decode(&off, raw, tt.n) || off != want {
 				t.Errorf("decode: %+v, want %+v", off, want)
 			}
 		})
@@ -66,7 +66,7 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		b, _ := hex.DecodeString(raw)
 		var off link.Offload
-		if decode(&off, b, 60) {
+		if Decode(&off, b, 60) {
 			t.Errorf("%s: taken as %+v", name, off)
 		}
 	}

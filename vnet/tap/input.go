@@ -8,7 +8,7 @@ import (
 
 const (
 	inBatch = 64
-	maxRead = hdrLen + link.MaxFrame
+	maxRead = HdrLen + link.MaxFrame
 	// inSize has room for a full frame behind those of a batch. What is read is
 	// sent on at once, so the smaller the arena the more of it is in the cache.
 	inSize = 192<<10 + maxRead
@@ -57,12 +57,12 @@ func (e *Endpoint) read() (n, size int, more bool) {
 			return n, size, false
 		}
 		f := &in.frames[n]
-		f.Len = k - hdrLen
-		if f.Len < ethHdrLen || !decode(&f.Off, buf, f.Len) {
+		f.Len = k - HdrLen
+		if f.Len < ethHdrLen || !Decode(&f.Off, buf, f.Len) {
 			e.stats.Header++
 			continue
 		}
-		in.segs[n][0] = buf[hdrLen:k:k]
+		in.segs[n][0] = buf[HdrLen:k:k]
 		f.Segs = in.segs[n][:]
 		e.stats.TxFrames++
 		e.stats.TxBytes += uint64(f.Len)

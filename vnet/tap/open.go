@@ -53,14 +53,14 @@ const (
 	tunUSO6   = 0x40
 )
 
-// setup makes the descriptor ready for frames, and tells whether trains of
+// Setup makes the descriptor ready for frames, and tells whether trains of
 // datagrams pass.
-func setup(fd int) (uso bool, err error) {
+func Setup(fd int) (uso bool, err error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return false, err
 	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, hdrLen); err != nil {
-		return false, fmt.Errorf("header of %d bytes: %w", hdrLen, err)
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, HdrLen); err != nil {
+		return false, fmt.Errorf("header of %d bytes: %w", HdrLen, err)
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETLE, 1); err != nil {
 		return false, fmt.Errorf("little-endian headers: %w", err)

@@ -36,7 +36,7 @@ func (e *Endpoint) Reserve(header, payload, n int) []link.Slot {
 	got := 0
 	if o.from == o.to {
 		o.header, o.payload = header, payload
-		o.stride = hdrLen + header + payload
+		o.stride = HdrLen + header + payload
 		got = min(n, outSlots, len(o.buf)/o.stride)
 	}
 	if got < n {
@@ -47,7 +47,7 @@ func (e *Endpoint) Reserve(header, payload, n int) []link.Slot {
 		}
 	}
 	for i := range got {
-		at := i*o.stride + hdrLen
+		at := i*o.stride + HdrLen
 		body, end := at+header, at+header+payload
 		s := &o.slots[i]
 		s.Header = o.buf[at:body:body]
@@ -69,11 +69,11 @@ func (e *Endpoint) Commit(k int) {
 	for i := range o.to {
 		s := &o.slots[i]
 		o.lens[i] = 0
-		if s.Used < 0 || s.Used > o.payload || !encode(o.buf[i*o.stride:], &s.Off, o.header, o.header+s.Used) {
+		if s.Used < 0 || s.Used > o.payload || !Encode(o.buf[i*o.stride:], &s.Off, o.header, o.header+s.Used) {
 			e.stats.RxOffload++
 			continue
 		}
-		o.lens[i] = hdrLen + o.header + s.Used
+		o.lens[i] = HdrLen + o.header + s.Used
 	}
 	e.write()
 }
@@ -91,7 +91,7 @@ func (e *Endpoint) write() {
 		switch errno := write(e.fd, o.buf[at:at+n]); errno {
 		case 0:
 			e.stats.RxFrames++
-			e.stats.RxBytes += uint64(n - hdrLen)
+			e.stats.RxBytes += uint64(n - HdrLen)
 		case unix.EAGAIN, unix.EINTR:
 			e.stats.Blocked++
 			_ = e.loop.Modify(e.token, eventloop.In|eventloop.Out)

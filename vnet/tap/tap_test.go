@@ -132,8 +132,8 @@ func (r *rig) turn() {
 // send has the namespace send a frame with a header.
 func (r *rig) send(off link.Offload, header int, frame []byte) {
 	r.t.Helper()
-	h := make([]byte, hdrLen)
-	if !encode(h, &off, header, len(frame)) {
+	h := make([]byte, HdrLen)
+	if !Encode(h, &off, header, len(frame)) {
 		r.t.Fatalf("no header for %+v", off)
 	}
 	if _, err := unix.Write(r.socket, append(h[:10:10], frame...)); err != nil {
@@ -153,7 +153,7 @@ func (r *rig) seen() (off link.Offload, frame []byte) {
 		r.t.Fatalf("read %d bytes, %v", n, err)
 	}
 	h := append(b[:10:10], 0, 0)
-	if !decode(&off, h, n-10) {
+	if !Decode(&off, h, n-10) {
 		r.t.Fatalf("header % x", h)
 	}
 	return off, b[10:n]
@@ -367,7 +367,7 @@ func TestBlocked(t *testing.T) {
 			r.turn() // reading has made room
 			n, err = unix.Read(fds[1], b)
 		}
-		if err != nil || !bytes.Equal(b[hdrLen:n], frame(253, 1000, uint64(i))) {
+		if err != nil || !bytes.Equal(b[HdrLen:n], frame(253, 1000, uint64(i))) {
 			t.Fatalf("frame %d of %d is not itself: %d bytes, %v", i, sent, n, err)
 		}
 	}
