@@ -15,7 +15,8 @@ import (
 
 // Host is the host as a source of configurations.
 type Host struct {
-	Dial func(context.Context) (net.Conn, error) // nil: by vsock
+	Dial     func(context.Context) (net.Conn, error) // nil: by vsock
+	Obstacle func(error)                             // told what hinders, when that is something else than the last time; nil: nobody is
 }
 
 const (
@@ -35,6 +36,9 @@ func (h *Host) Follow(ctx context.Context, take func(*proto.Network) bool) error
 		switch {
 		case err == nil:
 			return nil
+		case ctx.Err() == nil && h.Obstacle != nil && (last == nil || got || err.Error() != last.Error()):
+			h.Obstacle(err)
+			last = err
 		case ctx.Err() == nil || last == nil:
 			last = err // not that we have closed it ourselves
 		}
