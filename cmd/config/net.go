@@ -40,6 +40,7 @@ type Transport string
 const (
 	VhostUser Transport = "vhost-user"
 	Stream    Transport = "stream"
+	Tap       Transport = "tap" // of `guestwire netns`
 )
 
 // Family is the addressing of one IP version.

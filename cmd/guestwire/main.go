@@ -39,7 +39,7 @@ func newApp() *cli.App {
 			"or run the backend by itself and point QEMU (or any vhost-user frontend) to it:\n\n" +
 			"   guestwire net --socket-path /tmp/vm.sock\n\n" +
 			"See what this host offers: guestwire check",
-		Commands:                  []*cli.Command{netCommand(), vsockCommand(), bridgeCommand(), runCommand(), daemonCommand(), agentCommand(), ctlCommand(), workerProcess(), checkCommand(), docCommand()},
+		Commands:                  []*cli.Command{netCommand(), vsockCommand(), bridgeCommand(), runCommand(), daemonCommand(), netnsCommand(), agentCommand(), ctlCommand(), workerProcess(), netnsKeeper(), checkCommand(), docCommand()},
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true, // commas belong to port specs
 		HideHelpCommand:           true,
@@ -47,7 +47,7 @@ func newApp() *cli.App {
 		OnUsageError:              usageError,
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
-				return cli.Exit(fmt.Sprintf("no command %q: choose net, vsock, bridge, run, daemon, agent, ctl, check or doc (see guestwire --help)", c.Args().First()), 2)
+				return cli.Exit(fmt.Sprintf("no command %q: choose net, vsock, bridge, run, netns, daemon, agent, ctl, check or doc (see guestwire --help)", c.Args().First()), 2)
 			}
 			return cli.ShowAppHelp(c)
 		},

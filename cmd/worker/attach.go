@@ -7,6 +7,7 @@ import (
 	"guestwire/vnet"
 	"guestwire/vnet/link"
 	"guestwire/vnet/stream"
+	"guestwire/vnet/tap"
 	"guestwire/vring/vhostuser"
 )
 
@@ -19,8 +20,11 @@ func (n *nic) attach() (err error) {
 		}
 		h = n.capture.Capture
 	}
-	if n.cfg.Transport == config.Stream {
+	switch n.cfg.Transport {
+	case config.Stream:
 		return n.attachStream(h)
+	case config.Tap:
+		return n.attachTap(h)
 	}
 	return n.attachVhostUser(h)
 }
@@ -58,6 +62,15 @@ func (n *nic) attachStream(h link.Handler) error {
 	return nil
 }
 
+func (n *nic) attachTap(h link.Handler) error {
+	e, err := tap.New(tap.Config{FD: n.cfg.FD, MTU: n.cfg.MTU, Log: unlimited(n.log), Gone: n.stop}, h, n.loop)
+	if err != nil {
+		return err
+	}
+	n.attachment = &tapped{e}
+	return nil
+}
+
 // vhostUser is the attachment by shared memory.
 type vhostUser struct {
 	device *vnet.Device
@@ -78,6 +91,14 @@ func (a *vhostUser) each(f func(string, uint64)) {
 type streamed struct{ *stream.Endpoint }
 
 func (a *streamed) each(f func(string, uint64)) {
+	s := a.Stats()
+	s.Each(func(name string, v uint64) { f("net_"+name, v) })
+}
+
+// tapped is the attachment to a namespace.
+type tapped struct{ *tap.Endpoint }
+
+func (a *tapped) each(f func(string, uint64)) {
 	s := a.Stats()
 	s.Each(func(name string, v uint64) { f("net_"+name, v) })
 }

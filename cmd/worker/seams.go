@@ -20,6 +20,10 @@ type Seams struct {
 
 // NewOn is New on seams.
 func NewOn(guests []config.Guest, log *slog.Logger, s Seams) (*Worker, error) {
+	return newOn(guests, log, s, nil)
+}
+
+func newOn(guests []config.Guest, log *slog.Logger, s Seams, in *inside) (*Worker, error) {
 	if s.Clock == nil {
 		s.Clock = eventloop.NewClock()
 	}
@@ -30,7 +34,7 @@ func NewOn(guests []config.Guest, log *slog.Logger, s Seams) (*Worker, error) {
 		s.ResolvConf = resolvConf
 	}
 	raiseDescriptorLimit()
-	w := &Worker{log: log, seams: s, groups: map[string]*vsockbridge.Group{}}
+	w := &Worker{log: log, seams: s, groups: map[string]*vsockbridge.Group{}, inside: in}
 	if err := w.open(guests); err != nil {
 		w.Close()
 		return nil, err

@@ -22,6 +22,7 @@ type Worker struct {
 	guests  []*guest
 	groups  map[string]*vsockbridge.Group // by name
 	watcher *watcher
+	inside  *inside // nil: the guest is no namespace
 }
 
 // guest is one guest's devices: nil what it does not have.
@@ -41,6 +42,9 @@ func New(guests []config.Guest, log *slog.Logger) (*Worker, error) {
 // open makes the loop, and on it every guest in turn.
 func (w *Worker) open(guests []config.Guest) (err error) {
 	if w.loop, err = eventloop.New(w.seams.Clock); err != nil {
+		return err
+	}
+	if err := w.inside.open(w); err != nil {
 		return err
 	}
 	for i := range guests {
@@ -110,6 +114,7 @@ func (w *Worker) Close() {
 		g.nic.close()
 		g.vsock.close()
 	}
+	w.inside.close()
 	if w.loop != nil {
 		w.loop.Close()
 	}
