@@ -97,8 +97,13 @@ func (e *Engine) adopt(c *conn, fd hostsock.FD) syscall.Errno {
 	return e.host.Watch(fd, watched, e, c.slot)
 }
 
-// connected looks at the outcome of connect(2).
-func (e *Engine) connected(c *conn) {
+// connected looks at the outcome of connect(2): a failure never comes as Out
+// alone.
+func (e *Engine) connected(c *conn, ev eventloop.Events) {
+	if ev&(eventloop.Err|eventloop.HUP) == 0 {
+		e.event(c, HostUp)
+		return
+	}
 	if errno := e.host.SocketError(c.fd); errno != 0 {
 		e.connectFailed(c, errno)
 		return

@@ -17,7 +17,7 @@ func (e *Engine) ready(slot uint32, ev eventloop.Events) {
 			c.set(fHostReady)
 		}
 		if ev&(eventloop.Out|eventloop.Err|eventloop.HUP) != 0 {
-			e.connected(c)
+			e.connected(c, ev)
 		}
 		e.finish(c)
 		return
@@ -73,11 +73,15 @@ func (e *Engine) finishWith(c *conn, acks int) {
 // settle ends the halves that are done: the guest's when the kernel has every
 // byte, ours when the guest has ACKed the FIN.
 func (e *Engine) settle(c *conn) {
-	if c.has(fFinIn) && !c.has(fFlushed) && c.staged == 0 && e.gathered(c) == 0 {
+	flushed := c.has(fFinIn) && !c.has(fFlushed) && c.staged == 0 && e.gathered(c) == 0
+	if flushed {
 		c.set(fFlushed)
+	}
+	acked := c.has(fFinQueued) && !c.has(fFinAcked) && c.finSeq.Less(c.una) && (!c.has(fFinIn) || c.has(fFlushed))
+	if flushed && !acked { // else the host socket is closed, which says it as well
 		e.event(c, Flushed)
 	}
-	if c.has(fFinQueued) && !c.has(fFinAcked) && c.finSeq.Less(c.una) && (!c.has(fFinIn) || c.has(fFlushed)) {
+	if acked {
 		c.set(fFinAcked)
 		e.event(c, FinAcked)
 	}
