@@ -29,6 +29,7 @@ type nic struct {
 	resolver   resolver
 	capture    *capture // nil without --pcap
 	attachment attachment
+	configurer *configurer // tells the guest of changes; nil: nobody does
 }
 
 // attachment is the guest's side: a vhost-user server with its device, or a
@@ -75,6 +76,7 @@ func (n *nic) resolversChanged(c dns.ResolvConf) {
 	if n.resolver.set(c) {
 		n.log.Info("the host's resolvers have changed", "now", n.resolver.upstreams)
 		n.translator.ResolverChanged()
+		n.configurer.changed()
 	}
 }
 

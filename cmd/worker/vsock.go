@@ -18,13 +18,14 @@ import (
 // vsock is one guest's vsock device: its frontend before it, the host's sockets
 // behind it.
 type vsock struct {
-	cfg    *config.Vsock
-	host   *hostside.Host
-	device *vsockbridge.Device
-	server *vhostuser.Server
+	cfg        *config.Vsock
+	host       *hostside.Host
+	configurer *configurer // nil: the guest has no network card, or another use for the port
+	device     *vsockbridge.Device
+	server     *vhostuser.Server
 }
 
-func (w *Worker) openVsock(cfg *config.Vsock, log *slog.Logger) (v *vsock, err error) {
+func (w *Worker) openVsock(cfg *config.Vsock, n *nic, log *slog.Logger) (v *vsock, err error) {
 	v = &vsock{cfg: cfg}
 	h := cfg.Host
 	h.Lookup, h.Log = lookup, limited(log)
@@ -34,6 +35,11 @@ func (w *Worker) openVsock(cfg *config.Vsock, log *slog.Logger) (v *vsock, err e
 	c := vsockbridge.Config{
 		CID: cfg.CID, Host: v.host, BufAlloc: cfg.TxBuffer, MaxConns: cfg.MaxConns,
 		Withhold: withheldVsock(&cfg.Withhold), Log: limited(log),
+	}
+	if n != nil {
+		if v.configurer = newConfigurer(cfg, n, v.host, w.loop); v.configurer != nil {
+			c.Host, n.configurer = v.configurer, v.configurer
+		}
 	}
 	for _, name := range cfg.Groups {
 		c.Groups = append(c.Groups, w.group(name))
@@ -62,6 +68,7 @@ func (v *vsock) close() {
 	if v.device != nil {
 		v.device.Close()
 	}
+	v.configurer.close()
 }
 
 func (v *vsock) ready() string {
@@ -76,6 +83,7 @@ func (v *vsock) each(f func(name string, value uint64)) {
 	s := v.device.Stats()
 	s.Each(func(name string, n uint64) { f("vsock_"+name, n) })
 	v.host.Each(func(name string, n uint64) { f("vsock_host_"+name, n) })
+	v.configurer.each(f)
 }
 
 // withheldVsock turns the --no-... options of the device into feature bits.

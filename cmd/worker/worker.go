@@ -71,7 +71,7 @@ func (w *Worker) openGuest(c *config.Guest) (err error) {
 		}
 	}
 	if c.Vsock != nil {
-		g.vsock, err = w.openVsock(c.Vsock, g.log)
+		g.vsock, err = w.openVsock(c.Vsock, g.nic, g.log)
 	}
 	return err
 }
