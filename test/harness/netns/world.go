@@ -58,6 +58,16 @@ func New() (w *World, err error) {
 	return w, w.Resolver("nameserver " + ServiceV4 + "\nnameserver " + ServiceV6 + "\nsearch lab.example\n")
 }
 
+// Add makes a namespace beside the world, connected to nothing: what is to be connected by the program under test.
+func (w *World) Add(name string) (*NS, error) {
+	n := &NS{strings.TrimSuffix(w.Host.Name, "host") + name}
+	if _, err := run("ip", "netns", "add", n.Name); err != nil {
+		return nil, err
+	}
+	w.names = append(w.names, n.Name)
+	return n, n.prepare()
+}
+
 // prepare sets what every namespace of the world has: loopback up, no waiting for duplicate address detection, ping sockets, unlimited ICMP errors.
 func (n *NS) prepare() error {
 	if err := n.ip("link set lo up"); err != nil {
