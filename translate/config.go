@@ -49,6 +49,9 @@ type Deps struct {
 	Timers   *eventloop.Wheel
 	Clock    eventloop.Clock
 	Resolver dns.Resolver
+	// Local takes over what comes to a forward from the host's own loopback, where
+	// the guest has a shorter way: forward.ListenConfig. nil: nothing.
+	Local func(fd hostsock.FD, v4 bool, port uint16) bool
 }
 
 // ourLinkLocal is the router's link-local address, the source of its

@@ -65,7 +65,7 @@ func New(c Config, d Deps) (*Translator, error) {
 		IPv4: c.V4.enabled(), IPv6: c.V6.enabled(),
 		Host: d.Host, Timers: d.Timers, Port: &t.port,
 		Lease4: t.lease4, Lease6: t.lease6,
-		Policy: t.policy, TCP: t.tcp, UDP: t.udp,
+		Policy: t.policy, TCP: t.tcp, UDP: t.udp, Local: d.Local,
 		Admit: func() bool { return t.flows.Len() < c.MaxFlows }, Log: c.Log,
 	}, c.Forwards)
 	if err != nil {
@@ -176,6 +176,12 @@ func (t *Translator) announced() (v4, v6 []wire.Addr) {
 
 // Bound lists the sockets of the inbound forwards.
 func (t *Translator) Bound() []forward.Bound { return t.listeners.Bound() }
+
+// Forward opens one more inbound forward, Unforward closes one.
+func (t *Translator) Forward(r forward.Rule) error { return t.listeners.Add(r) }
+
+// Unforward reports whether there was such a forward.
+func (t *Translator) Unforward(r forward.Rule) bool { return t.listeners.Remove(r) }
 
 // ResolverChanged tells the guest about new search domains.
 func (t *Translator) ResolverChanged() { t.neigh.Announce() }

@@ -30,5 +30,5 @@
 // (ListenConfig.MaxSockets); 1,024 ranges and 16 KiB per specification.
 //
 // What it deliberately does not do: no rewriting of what flows carry, no names, no
-// watching of other processes' ports (passt's "auto"), no changes at run time yet.
+// watching of other processes' ports (passt's "auto"; cmd/worker does it for namespaces).
 package forward

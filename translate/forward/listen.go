@@ -135,18 +135,75 @@ func (l *Listeners) openPort(i int32, at netip.AddrPort, v6only bool) syscall.Er
 			return e
 		}
 	}
-	s := socket{fd: fd, rule: i, local: at}
+	s, cookie := socket{fd: fd, rule: i, local: at}, uint32(len(l.socks))
+	if n := len(l.holes); n > 0 {
+		cookie = l.holes[n-1]
+	}
 	if r.Proto == hostsock.UDP {
 		e = l.c.UDP.Serve(fd, at, wire.FromNetip(r.ToAddr), l.target(&s))
 	} else {
-		e = l.c.Host.Watch(fd, eventloop.In, l, uint32(len(l.socks)))
+		e = l.c.Host.Watch(fd, eventloop.In, l, cookie)
 	}
 	if e != 0 {
 		l.c.Host.Close(fd, false)
 		return e
 	}
-	l.socks = append(l.socks, s)
+	if n := len(l.holes); n > 0 {
+		l.holes, l.socks[cookie] = l.holes[:n-1], s
+	} else {
+		l.socks = append(l.socks, s)
+	}
 	return 0
+}
+
+// Add opens the sockets of one more rule, all of them or none.
+func (l *Listeners) Add(r Rule) error {
+	local, v6only, err := l.localOf(&r)
+	if err != nil {
+		return err
+	}
+	i := int32(len(l.rules))
+	if n := len(l.spare); n > 0 {
+		i, l.spare = l.spare[n-1], l.spare[:n-1]
+		l.rules[i] = r
+	} else {
+		l.rules = append(l.rules, r)
+	}
+	for port := int(r.First); port <= int(r.Last); port++ {
+		at := netip.AddrPortFrom(local, uint16(port))
+		e := syscall.EMFILE
+		if len(l.socks)-len(l.holes) < l.c.MaxSockets {
+			e = l.openPort(i, at, v6only)
+		}
+		if e != 0 {
+			l.remove(i)
+			return fmt.Errorf("forward %s: %s", r, explain(&r, at, e))
+		}
+	}
+	return nil
+}
+
+// Remove closes the sockets of a rule that Add or Listen has opened; what they have
+// accepted goes on. It reports whether there was such a rule.
+func (l *Listeners) Remove(r Rule) bool {
+	for i := range l.rules {
+		if l.rules[i] == r && !slices.Contains(l.spare, int32(i)) {
+			l.remove(int32(i))
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Listeners) remove(i int32) {
+	for k := range l.socks {
+		if s := &l.socks[k]; s.rule == i && s.fd != hostsock.None {
+			l.closeSocket(s)
+			s.paused = false
+			l.holes = append(l.holes, uint32(k))
+		}
+	}
+	l.spare = append(l.spare, i)
 }
 
 // explain says what a failure to bind means and what would help.

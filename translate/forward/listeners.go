@@ -42,6 +42,10 @@ type ListenConfig struct {
 	UDP        UDPInbound
 	Admit      func() bool                   // may one more flow begin? nil: always
 	Log        func(format string, a ...any) // nil: silent
+	// Local takes over connections whose client is on the host's loopback, which
+	// have a shorter way to port of a guest that is a namespace. It reports false
+	// when they go the usual one. nil: all do.
+	Local func(fd hostsock.FD, v4 bool, port uint16) bool
 }
 
 // Bound is one socket that listens.
@@ -62,8 +66,8 @@ const (
 
 // socket is one listening socket.
 type socket struct {
-	fd      hostsock.FD
-	rule    int32 // index in Listeners.rules
+	fd      hostsock.FD // None: free
+	rule    int32       // index in Listeners.rules
 	local   netip.AddrPort
 	paused  bool
 	retries uint8 // since it was paused
@@ -75,6 +79,8 @@ type Listeners struct {
 	rules  []Rule
 	socks  []socket
 	paused []uint32 // indices in socks
+	holes  []uint32 // indices in socks that are free
+	spare  []int32  // indices in rules that are free
 	full   bool     // a weak rule ran into a limit
 	timer  eventloop.TimerID
 	stats  ListenStats
@@ -86,6 +92,7 @@ type ListenStats struct {
 	Reset     uint64 // connections reset because there was no room for long
 	Pauses    uint64 // times that a socket had to wait for room
 	Errors    uint64 // accept(2) failed for a reason of the network's
+	Local     uint64 // connections that ListenConfig.Local has taken over
 	Unmatched uint64 // connections whose IP version the guest does not have
 }
 
@@ -94,6 +101,9 @@ func (l *Listeners) Bound() []Bound {
 	b := make([]Bound, 0, len(l.socks))
 	for i := range l.socks {
 		s := &l.socks[i]
+		if s.fd == hostsock.None {
+			continue
+		}
 		r := &l.rules[s.rule]
 		b = append(b, Bound{r.Proto, s.local, netip.AddrPortFrom(r.ToAddr, l.target(s))})
 	}
@@ -102,13 +112,14 @@ func (l *Listeners) Bound() []Bound {
 
 // Each calls f with the name and value of every counter.
 func (l *Listeners) Each(f func(name string, value uint64)) {
-	f("sockets", uint64(len(l.socks)))
+	f("sockets", uint64(len(l.socks)-len(l.holes)))
 	f("paused", uint64(len(l.paused)))
 	f("accepted", l.stats.Accepted)
 	f("reset", l.stats.Reset)
 	f("pauses", l.stats.Pauses)
 	f("accept_errors", l.stats.Errors)
 	f("unmatched", l.stats.Unmatched)
+	f("local", l.stats.Local)
 }
 
 // Close closes all sockets.
@@ -116,7 +127,7 @@ func (l *Listeners) Close() {
 	for i := range l.socks {
 		l.closeSocket(&l.socks[i])
 	}
-	l.socks, l.paused = nil, nil
+	l.socks, l.paused, l.holes = nil, nil, nil
 	if l.timer != 0 {
 		l.c.Timers.Free(l.timer)
 		l.timer = 0
@@ -124,10 +135,14 @@ func (l *Listeners) Close() {
 }
 
 func (l *Listeners) closeSocket(s *socket) {
+	if s.fd == hostsock.None {
+		return
+	}
 	if l.rules[s.rule].Proto == hostsock.UDP {
 		l.c.UDP.Unserve(s.fd)
 	}
 	l.c.Host.Close(s.fd, false)
+	s.fd = hostsock.None
 }
 
 // target is the guest port that a socket leads to.
@@ -142,7 +157,7 @@ func (l *Listeners) target(s *socket) uint16 {
 // Ready implements eventloop.Source for the TCP sockets. They are watched
 // level-triggered, so what the budget leaves comes again.
 func (l *Listeners) Ready(cookie uint32, ev eventloop.Events) {
-	if int(cookie) >= len(l.socks) || l.socks[cookie].paused {
+	if int(cookie) >= len(l.socks) || l.socks[cookie].paused || l.socks[cookie].fd == hostsock.None {
 		return
 	}
 	s := &l.socks[cookie]
@@ -184,6 +199,11 @@ func ofConnection(e syscall.Errno) bool {
 // inbound hands a connection on.
 func (l *Listeners) inbound(s *socket, fd hostsock.FD, peer, local netip.AddrPort) {
 	to := wire.FromNetip(l.rules[s.rule].ToAddr)
+	if a := peer.Addr().Unmap(); l.c.Local != nil && to.IsZero() && a.IsLoopback() && l.c.Local(fd, a.Is4(), l.target(s)) {
+		l.stats.Local++
+		l.c.Host.Close(fd, false) // it has a descriptor of its own
+		return
+	}
 	if to.IsZero() {
 		to = l.guestAddr(peer.Addr().Unmap().Is4())
 	}
@@ -242,6 +262,9 @@ func (l *Listeners) Expired(uint32) {
 	left := l.paused[:0]
 	for _, cookie := range l.paused {
 		s := &l.socks[cookie]
+		if !s.paused {
+			continue // closed meanwhile
+		}
 		s.retries++
 		s.paused = l.c.Host.Rewatch(s.fd, eventloop.In) != 0
 		if s.paused {

@@ -562,7 +562,7 @@ func TestAcceptErrors(t *testing.T) {
 	b := newBench(t)
 	l, _ := b.listen("80", "u:80")
 	l.Each(func(name string, v uint64) { got[name] = v })
-	if got["sockets"] != 2 || len(got) != 7 {
+	if got["sockets"] != 2 || len(got) != 8 {
 		t.Errorf("%v", got)
 	}
 	l.Ready(99, eventloop.In)
