@@ -26,6 +26,11 @@ func (d *Device) Commit(k int) {
 	for i := range min(k, r.open) {
 		at = d.deliver(i, at)
 	}
+	if r.popped > at && r.short {
+		// The kick that was asked for comes with the next new buffer, and if all of
+		// the driver's are here there is none to come.
+		d.rxAgain()
+	}
 	r.q.Rewind(r.popped - at)
 	r.popped, r.open = 0, 0
 	if r.pushed >= rxEarly {

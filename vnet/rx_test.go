@@ -533,3 +533,29 @@ func TestRxNoAllocation(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 }
+
+// TestRxShortButEnough: a reservation that came back short, of which buffers were
+// given back, is owed a Writable that no kick will bring: the driver has nothing
+// left to post.
+func TestRxShortButEnough(t *testing.T) {
+	for name, f := range map[string]uint64{"all ring features": everything, "plain ring": r0} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, features(f))
+			r.post(8, 2048)
+			r.rx.Kick.Count()
+			if n := len(r.ep().Reserve(54, 100, 20)); n != 8 {
+				t.Fatalf("%d slots", n)
+			}
+			r.ep().Commit(0)
+			r.turn()
+			r.turn()
+			if r.h.Writables != 1 {
+				t.Errorf("%d Writable", r.h.Writables)
+			}
+			r.settle()
+			if r.h.Writables != 1 {
+				t.Errorf("%d Writable without another reservation", r.h.Writables)
+			}
+		})
+	}
+}

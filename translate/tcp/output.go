@@ -139,7 +139,7 @@ func (e *Engine) emit(c *conn, n int) (sent int, more bool) {
 	case errno != 0 || c.has(fHostFailed) && end:
 		e.event(c, HostError)
 		return got, false
-	case len(slots) < want:
+	case len(slots) < want && got == n: // the guest's buffers are the limit
 		e.wait(c)
 		return got, false
 	}

@@ -62,10 +62,10 @@ func (k *keeper) serve(r *request) {
 		}
 		return
 	case opSockets:
-		fds, err = sockets(r.Domain, r.Type, r.N)
+		fds, err = Here{}.Sockets(r.Domain, r.Type, r.N)
 	case opListen:
 		var fd int
-		if fd, a.Errno = listen(r.Type, r.Addr); a.Errno == 0 {
+		if fd, a.Errno = (Here{}).Listen(r.Type, r.Addr); a.Errno == 0 {
 			fds = []int{fd}
 		}
 	}
