@@ -25,7 +25,7 @@ func bridgeCommand() *cli.Command {
 			"Addresses:\n" +
 			"   unix-listen:PATH          clients of a UNIX socket          mode=0660 owner=USER:GROUP type= once frame\n" +
 			"   unix-connect:PATH         a UNIX socket                     type= wait= frame\n" +
-			"   unix-recv:PATH            datagrams (only as FROM)          mode= owner=\n" +
+			"   unix-recv:PATH            datagrams (only as FROM)          mode= owner= eager\n" +
 			"   uds:PATH:PORT             a guest's port, by the socket of `guestwire vsock --uds-path PATH`,\n" +
 			"                             Firecracker or Cloud Hypervisor   wait= frame\n" +
 			"   vsock-listen:[CID:]PORT   clients by the kernel's AF_VSOCK  buffer=4M type= once frame\n" +
@@ -39,6 +39,7 @@ func bridgeCommand() *cli.Command {
 			"   frame                         messages on a stream, each behind its length (4 bytes, big-endian)\n" +
 			"   wait=30s                      go on trying to connect, to a guest that is starting, say\n" +
 			"   once                          serve one client, then end\n" +
+			"   eager                         open TO at once, and not when a datagram comes\n" +
 			"   buffer=4M                     receive buffer of the kernel's vsock, which bounds what is under way\n\n" +
 			"From a host to the sshd of a VM, and from a guest to a socket of its host:\n\n" +
 			"   ssh -o ProxyCommand='guestwire bridge stdio uds:/run/vm.vsock:22' root@vm\n" +

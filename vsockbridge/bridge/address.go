@@ -25,6 +25,7 @@ type Address struct {
 	Type     int           // unix.SOCK_STREAM, SOCK_SEQPACKET or SOCK_DGRAM
 	Frame    bool          // every message is behind its length
 	Once     bool          // one client, then no more
+	Eager    bool          // unix-recv: the other side is opened before a datagram comes
 	Wait     time.Duration // how long to go on trying to connect
 	Buffer   uint64        // bytes of a vsock connection's receive buffer; 0: the kernel's default
 	Mode     os.FileMode   // of a listening socket's file
@@ -43,7 +44,7 @@ type kind struct {
 var kinds = []kind{
 	{"unix-listen", ":PATH", true, "type frame once mode owner ", (*Address).parsePath},
 	{"unix-connect", ":PATH", false, "type frame wait ", (*Address).parsePath},
-	{"unix-recv", ":PATH", true, "mode owner ", (*Address).parseRecv},
+	{"unix-recv", ":PATH", true, "eager mode owner ", (*Address).parseRecv},
 	{"uds", ":PATH:PORT", false, "frame wait ", (*Address).parseUDS},
 	{"vsock-listen", ":PORT or :CID:PORT", true, "type frame once buffer ", (*Address).parseVsockListen},
 	{"vsock-connect", ":CID:PORT", false, "type frame wait buffer ", (*Address).parseVsockConnect},

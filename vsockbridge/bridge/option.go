@@ -17,7 +17,7 @@ func (a *Address) option(s string) error {
 	if !strings.Contains(" "+a.kind.options, " "+name+" ") {
 		return fmt.Errorf("%s has no option %q: %s (a comma begins an option and cannot be part of a path)", a.kind.name, name, a.known())
 	}
-	switch flag := name == "frame" || name == "once"; {
+	switch flag := name == "frame" || name == "once" || name == "eager"; {
 	case flag && has:
 		return fmt.Errorf("option %s takes no value", name)
 	case !flag && !has:
@@ -29,6 +29,8 @@ func (a *Address) option(s string) error {
 		a.Frame = true
 	case "once":
 		a.Once = true
+	case "eager":
+		a.Eager = true
 	case "type":
 		a.Type, err = socketType(value)
 	case "wait":

@@ -135,7 +135,7 @@ func newReceiver(a Address) (side, error) {
 	return &receiver{a, file}, nil
 }
 
-// open waits for a datagram, and leaves it in the socket.
+// open waits for a datagram, unless told not to, and leaves it in the socket.
 func (r *receiver) open(ctx context.Context) (opened, error) {
 	f, err := dup(r.file.FD)
 	if err != nil {
@@ -149,6 +149,9 @@ func (r *receiver) open(ctx context.Context) (opened, error) {
 		return opened{}, err
 	}
 	err = raw.Read(func(fd uintptr) bool {
+		if r.a.Eager {
+			return true
+		}
 		_, _, err := unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		return err != unix.EAGAIN
 	})
