@@ -37,6 +37,7 @@ var rules = []rule{
 	{"vnet", []string{"vring", "vring/vhostuser"}},
 	{"vsockbridge", []string{"vring", "vring/vhostuser"}},
 	{"translate", nil},
+	{"guestagent/redirect", []string{"vsockbridge/bridge"}}, // its rules are bridges, whose flows it may join in a faster way
 	{"guestagent", nil},
 	{"cmd", []string{"vring", "vring/vhostuser", "vnet", "translate", "vsockbridge", "guestagent"}},
 	{"test", []string{"cmd/worker", "cmd/config", "vring", "vring/vhostuser", "vring/vringtest", "vnet", "translate", "vsockbridge", "guestagent"}},

@@ -7,7 +7,7 @@ func agentCommand() *cli.Command {
 	return &cli.Command{
 		Name:            "agent",
 		Usage:           "inside a guest: set it up, answer the host, lead UNIX sockets to the host",
-		Subcommands:     []*cli.Command{agentSetupCommand(), agentServeCommand()},
+		Subcommands:     []*cli.Command{agentSetupCommand(), agentServeCommand(), agentRedirectCommand()},
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
 		Action:          needsSubcommand("agent"),
