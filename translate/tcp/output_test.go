@@ -354,18 +354,17 @@ func ackAll(segs []seg, ack uint32) uint32 {
 	return ack
 }
 
-// TestEndWithinShortRoom: an end that comes within fewer buffers than were asked
+// TestEndWithinShortRoom: an end that is read into fewer buffers than were asked
 // for needs none that the guest would have to post.
 func TestEndWithinShortRoom(t *testing.T) {
 	each(t, func(t *testing.T, d side, opts ...option) {
 		r := newRig(t, append(opts, noCaps)...)
 		c := r.dial(d)
-		c.p.Send(pattern(40*1400, 1)) // the next read is offered much
+		c.p.Send([]byte("answer"))
 		c.recv()
-		r.ep.Room = 10
-		c.p.Send([]byte("the end"))
+		r.ep.Room = 1
 		c.p.CloseWrite()
-		if data, fin := c.recv(); string(data) != "the end" || !fin {
+		if data, fin := c.recv(); len(data) > 0 || !fin {
 			t.Errorf("got %q, FIN %v", data, fin)
 		}
 	})
