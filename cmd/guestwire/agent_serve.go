@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
@@ -52,7 +53,7 @@ func agentServeAction(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := agent.New(agent.Config{Listener: l, Setup: setup.New(setup.Config{}), Version: version, Log: limited(log)})
+	s, err := agent.New(agent.Config{Listener: l, Setup: setup.New(setup.Config{}), Version: version, Log: limited(log), Told: informed(log)})
 	if err != nil {
 		l.Close()
 		return err
@@ -60,9 +61,17 @@ func agentServeAction(c *cli.Context) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second one ends us at once
-	fmt.Fprintf(os.Stderr, "guestwire agent serve: ready on %v\n", l.Addr())
+	where := l.Addr().String()
+	if a, ok := l.Addr().(*vsock.Addr); ok {
+		where = fmt.Sprintf("vsock port %d", a.Port)
+	}
+	fmt.Fprintf(os.Stderr, "guestwire agent serve: ready on %s\n", where)
 	notifySystemd("READY=1")
 	return s.Run(ctx)
+}
+
+func informed(log *slog.Logger) func(string, ...any) {
+	return func(format string, args ...any) { log.Info(fmt.Sprintf(format, args...)) }
 }
 
 // agentListener is the socket that systemd has given us, else one of our own.

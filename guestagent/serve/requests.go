@@ -31,16 +31,17 @@ func (s *Server) answer(ctx context.Context, f *proto.Frame) (any, error) {
 		if err := proto.Request(f.Body, &r); err != nil {
 			return nil, err
 		}
-		if r.Stop {
-			return s.exposed.stop(r.Port)
-		}
-		return s.exposed.start(ctx, r.Target, r.Port)
+		return s.expose(ctx, &r)
 	case proto.Time:
 		var r proto.TimeRequest
 		if err := proto.Request(f.Body, &r); err != nil {
 			return nil, err
 		}
-		return setClock(s.clock, &r)
+		set, err := setClock(s.clock, &r)
+		if err == nil && set.Did != proto.Kept {
+			s.c.Told("the host has set the clock, which was %v behind: %s", time.Duration(set.Offset), set.Did)
+		}
+		return set, err
 	case proto.Setup:
 		var r proto.SetupRequest
 		if err := proto.Request(f.Body, &r); err != nil {
@@ -49,6 +50,21 @@ func (s *Server) answer(ctx context.Context, f *proto.Frame) (any, error) {
 		return s.setup(ctx, &r)
 	}
 	return nil, fmt.Errorf("this agent (%s) does not know requests of kind %d", s.c.Version, f.Kind)
+}
+
+func (s *Server) expose(ctx context.Context, r *proto.ExposeRequest) (any, error) {
+	if r.Stop {
+		e, err := s.exposed.stop(r.Port)
+		if err == nil {
+			s.c.Told("the host has %s no longer at vsock port %d", e.Target, e.Port)
+		}
+		return e, err
+	}
+	e, err := s.exposed.start(ctx, r.Target, r.Port)
+	if err == nil {
+		s.c.Told("the host has %s at vsock port %d", e.Target, e.Port)
+	}
+	return e, err
 }
 
 func (s *Server) setup(ctx context.Context, r *proto.SetupRequest) (any, error) {
@@ -63,7 +79,7 @@ func (s *Server) setup(ctx context.Context, r *proto.SetupRequest) (any, error) 
 	}
 	made := proto.Changed{Changes: []string{}}
 	for _, c := range changes[:min(len(changes), proto.MaxChanges)] {
-		s.c.Log("the host has set %v", c)
+		s.c.Told("the host has set %v", c)
 		made.Changes = append(made.Changes, proto.Text(c.String()))
 	}
 	return made, err
@@ -146,7 +162,7 @@ const (
 )
 
 // setClock sets the clock to the host's.
-func setClock(c clock, r *proto.TimeRequest) (any, error) {
+func setClock(c clock, r *proto.TimeRequest) (proto.TimeSet, error) {
 	is := c.now()
 	offset := time.Unix(0, r.Now).Sub(is)
 	set := proto.TimeSet{Offset: int64(offset), Did: r.How}

@@ -25,7 +25,8 @@ type Config struct {
 	Setup    *setup.Setup
 	Listen   func(port uint32) (net.Listener, error) // where services are exposed; nil: vsock
 	Version  string                                  // of the agent
-	Log      func(format string, a ...any)           // nil: no log
+	Log      func(format string, a ...any)           // what goes wrong; nil: no log
+	Told     func(format string, a ...any)           // what the host has changed; nil: no log
 }
 
 // Server answers the host.
@@ -42,8 +43,10 @@ func New(c Config) (*Server, error) {
 	if c.Listen == nil {
 		c.Listen = Listen
 	}
-	if c.Log == nil {
-		c.Log = func(string, ...any) {}
+	for _, log := range []*func(string, ...any){&c.Log, &c.Told} {
+		if *log == nil {
+			*log = func(string, ...any) {}
+		}
 	}
 	exposed, err := newServices(&c)
 	if err != nil {

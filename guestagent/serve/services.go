@@ -70,25 +70,25 @@ func newServices(c *Config) (*services, error) {
 }
 
 // start exposes a target at a port, until stop or ctx.
-func (e *services) start(ctx context.Context, target string, port uint32) (any, error) {
+func (e *services) start(ctx context.Context, target string, port uint32) (x proto.Exposed, err error) {
 	s := &service{target: target}
 	s.network, s.address, _ = strings.Cut(target, ":")
 	if s.network == "tcp" {
 		if _, p, err := net.SplitHostPort(s.address); err != nil || p == "" {
-			return nil, fmt.Errorf("%s: write tcp:ADDRESS:PORT", target)
+			return x, fmt.Errorf("%s: write tcp:ADDRESS:PORT", target)
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case len(e.open) >= proto.MaxExposed:
-		return nil, fmt.Errorf("%d services are exposed already: stop one", len(e.open))
+		return x, fmt.Errorf("%d services are exposed already: stop one", len(e.open))
 	case e.open[port] != nil:
-		return nil, fmt.Errorf("port %d is %s already: stop that first", port, e.open[port].target)
+		return x, fmt.Errorf("port %d is %s already: stop that first", port, e.open[port].target)
 	}
 	l, err := e.listen(port)
 	if err != nil {
-		return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)
+		return x, fmt.Errorf("listen on vsock port %d: %w", port, err)
 	}
 	if a, ok := l.Addr().(*vsock.Addr); ok {
 		port = a.Port
@@ -106,12 +106,12 @@ func (e *services) start(ctx context.Context, target string, port uint32) (any, 
 }
 
 // stop ends the listening; connections go on.
-func (e *services) stop(port uint32) (any, error) {
+func (e *services) stop(port uint32) (x proto.Exposed, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.open[port]
 	if s == nil {
-		return nil, fmt.Errorf("nothing is exposed at port %d", port)
+		return x, fmt.Errorf("nothing is exposed at port %d", port)
 	}
 	delete(e.open, port)
 	s.stop()
