@@ -95,7 +95,8 @@ func rssAnon(b *testing.B) int {
 	return 0
 }
 
-// run measures op and, right after, plain loopback.
+// run measures op and, right after, plain loopback: ours, and iperf3's if there is
+// one.
 func run(b *testing.B, op func()) {
 	b.SetBytes(chunk)
 	op() // windows and buffers open up
@@ -107,6 +108,10 @@ func run(b *testing.B, op func()) {
 	plain := loopback(b)
 	b.ReportMetric(plain, "loopback-MB/s")
 	b.ReportMetric(mbs/plain, "ratio")
+	if other := iperf3(b); other > 0 {
+		b.ReportMetric(other, "iperf3-MB/s")
+		b.ReportMetric(mbs/other, "ratio-to-iperf3")
+	}
 }
 
 // loopback is the throughput of one TCP connection over loopback, one writer,
