@@ -33,7 +33,7 @@ func iperf3(b *testing.B) float64 {
 			} `json:"sum_received"`
 		} `json:"end"`
 	}
-	for range 20 { // until the server listens
+	for range 100 { // until the server listens
 		out, err := exec.Command(path, "-c", "127.0.0.1", "-p", port, "-t", "2", "-J").Output()
 		if err == nil {
 			must(b, json.Unmarshal(out, &report))
