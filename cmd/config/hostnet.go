@@ -11,16 +11,19 @@ import (
 	"guestwire/translate/forward"
 )
 
-// localPorts reads which ports the host gives to its own outgoing connections:
-// `-t all` must leave them alone.
-func localPorts() forward.Grammar {
-	g := forward.DefaultGrammar
-	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	var first, last uint16
-	if n, _ := fmt.Sscan(string(b), &first, &last); err == nil && n == 2 && first <= last {
-		g.EphemeralFirst, g.EphemeralLast = first, last
-	}
+// localPorts are those that `-t all` must leave alone.
+func localPorts() (g forward.Grammar) {
+	g.EphemeralFirst, g.EphemeralLast = LocalPorts()
 	return g
+}
+
+// LocalPorts reads which ports the host gives to its own outgoing connections.
+func LocalPorts() (first, last uint16) {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if n, _ := fmt.Sscan(string(b), &first, &last); err != nil || n != 2 || first > last {
+		return forward.DefaultGrammar.EphemeralFirst, forward.DefaultGrammar.EphemeralLast
+	}
+	return first, last
 }
 
 // ReadHostNet finds the interfaces that carry the host's default routes and

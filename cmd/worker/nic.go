@@ -48,6 +48,7 @@ func (w *Worker) openNIC(cfg *config.Net, log *slog.Logger) (n *nic, err error) 
 	n.resolver.set(readResolvConf(w.seams.ResolvConf))
 	n.translator, err = translate.New(n.translateConfig(), translate.Deps{
 		Host: w.seams.Host(n.host), Timers: w.loop.Timers(), Clock: w.loop, Resolver: &n.resolver,
+		Local: w.inside.local(),
 	})
 	if err != nil {
 		return n, err

@@ -8,6 +8,7 @@ func (w *Worker) each(f func(name string, value uint64)) {
 	f("loop_events", s.Events)
 	f("loop_stale_events", s.Stale)
 	f("loop_panics", s.Panics)
+	w.inside.each(f)
 	for _, g := range w.guests {
 		named := f
 		if g.name != "" {

@@ -130,6 +130,9 @@ func (p *Pair) Close() {
 	p.close(0)
 }
 
+// Moved is how many bytes have been written so far: from a to b, from b to a.
+func (p *Pair) Moved() [2]uint64 { return [2]uint64{p.flows[0].bytes, p.flows[1].bytes} }
+
 // pump moves what it can from ends[i] to the other, and draws the conclusions.
 func (p *Pair) pump(i int) {
 	f, src, dst := &p.flows[i], &p.ends[i], &p.ends[1-i]
