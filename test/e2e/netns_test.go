@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 	"guestwire/test/harness/spawn"
 	"guestwire/test/harness/traffic"
 )
+
+// patience is how long what is to come may take; listeners are looked for once a second.
+const patience = 15 * time.Second
 
 // nsEnv is a namespace that `guestwire netns` connects to the world, and traffic servers in it.
 type nsEnv struct {
@@ -55,8 +60,10 @@ func newNetns(t *testing.T, args ...string) *nsEnv {
 func (e *nsEnv) start(args ...string) {
 	e.t.Helper()
 	argv := append([]string{shared.guestwire, "netns", "--config-net"}, args...)
+	log := filepath.Join(e.dir, "netns.log")
+	_ = os.Remove(log) // of an earlier one
 	var err error
-	e.d, err = spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: filepath.Join(e.dir, "netns.log")}, append(argv, e.ns.Name)...)
+	e.d, err = spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: log}, append(argv, e.ns.Name)...)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -175,4 +182,294 @@ func (e *nsEnv) orderly() {
 	if out, _ := e.ns.Run(5*time.Second, "ip", "-o", "link"); strings.Contains(out, "eth0") {
 		e.t.Errorf("the interface is still there:\n%s", out)
 	}
+}
+
+// What comes from the host's loopback goes the short way, between two sockets; by default to the namespace's own address.
+func TestNetnsFromLoopback(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		v4, v6 string // where the servers are
+	}{
+		{"to its address", nil, backend.Guest4, backend.Guest6},
+		{"to its loopback", []string{"--host-lo-to-ns-lo"}, "127.0.0.1", "::1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newNetns(t, append([]string{"-t", "18080:7777", "-u", "18080:7777"}, tt.args...)...)
+			e.serve(net.JoinHostPort(tt.v4, "7777"), net.JoinHostPort(tt.v6, "7777"))
+			for name, at := range map[string]string{"IPv4": "127.0.0.1", "IPv6": "::1"} {
+				t.Run(name, func(t *testing.T) { exact(t, dialer(e.w.Host, at, 18080)) })
+			}
+			if n := e.counter("splice_accepted"); n < 400 {
+				t.Errorf("%d connections went the short way", n)
+			}
+			if len(tt.args) == 0 {
+				datagrams(t, e.w.Host, "127.0.0.1", 18080)
+			}
+			e.orderly()
+		})
+	}
+}
+
+// Ports of the namespace's loopback lead to the host's, TCP and UDP; others do not, and the host's loopback is not to be had otherwise.
+func TestNetnsToLoopback(t *testing.T) {
+	e := newNetns(t, "-T", "80:7777", "-U", "80:7777")
+	for name, at := range map[string]string{"IPv4": "127.0.0.1", "IPv6": "::1"} {
+		t.Run(name, func(t *testing.T) {
+			exact(t, dialer(e.ns, at, 80))
+			datagrams(t, e.ns, at, 80)
+			if _, err := e.ns.Dial("tcp", net.JoinHostPort(at, "7777")); err == nil || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("a port that is not forwarded: %v", err)
+			}
+		})
+	}
+	for _, a := range []string{backend.Gateway4, backend.DNS4} {
+		if c, err := e.ns.Dial("tcp", a+":7777"); err == nil {
+			c.Close()
+			t.Errorf("the host's loopback is reached by %s", a)
+		}
+	}
+	e.orderly()
+}
+
+// Forwards follow listeners, both ways, as they come and go; ours are not taken for somebody's.
+func TestNetnsAuto(t *testing.T) {
+	e := newNetns(t, "-t", "auto", "-T", "auto", "-u", "auto", "-U", "auto")
+	if err := traffic.Get(dialer(e.ns, "127.0.0.1", hostsvc.Port), 1<<20, 5, 10*time.Second); err != nil {
+		t.Errorf("the host's service, that was there before: %v", err)
+	}
+	l, err := e.ns.Listen("tcp", "0.0.0.0:8088")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go e.svc.Traffic.Serve(l)
+	u, err := e.ns.ListenUDP("0.0.0.0:8089")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	go e.svc.Traffic.ServeUDP(u)
+	reached := func(d traffic.Dialer) bool {
+		c, err := d()
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	await(t, patience, "a forward to a new listener", func() bool { return reached(dialer(e.w.Peer, netns.HostV4, 8088)) })
+	if err := traffic.Put(dialer(e.w.Peer, netns.HostV4, 8088), 1<<20, 6, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := traffic.Put(dialer(e.w.Host, "127.0.0.1", 8088), 1<<20, 6, 10*time.Second); err != nil {
+		t.Errorf("from the host's loopback: %v", err)
+	}
+	datagrams(t, e.w.Peer, netns.HostV4, 8089)
+	// A service of the host's comes, and both go.
+	h, err := e.w.Host.Listen("tcp", "127.0.0.1:8090")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go e.svc.Traffic.Serve(h)
+	await(t, patience, "a forward to a new service of the host", func() bool { return reached(dialer(e.ns, "127.0.0.1", 8090)) })
+	l.Close()
+	h.Close()
+	await(t, patience, "the end of the forward in", func() bool { return !reached(dialer(e.w.Peer, netns.HostV4, 8088)) })
+	await(t, patience, "the end of the forward out", func() bool { return !reached(dialer(e.ns, "127.0.0.1", 8090)) })
+	e.orderly()
+}
+
+// counter asks the daemon for one of its counters.
+func (e *nsEnv) counter(name string) (v uint64) {
+	e.t.Helper()
+	before := len(e.d.Output())
+	if err := e.d.Signal(syscall.SIGUSR1); err != nil {
+		e.t.Fatal(err)
+	}
+	found := false
+	await(e.t, patience, "the statistics", func() bool {
+		for line := range strings.SplitSeq(e.d.Output()[before:], "\n") {
+			if _, err := fmt.Sscanf(line, name+" %d", &v); err == nil {
+				found = true
+			}
+		}
+		return found
+	})
+	return v
+}
+
+// The daemon ends with the namespace: when its file is removed, when its process ends. With a file name it is the name that counts.
+func TestNetnsGone(t *testing.T) {
+	e := newNetns(t)
+	if err := traffic.Get(dialer(e.ns, netns.ServiceV4, hostsvc.Port), 1<<20, 1, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	c, err := e.ns.Dial("tcp", net.JoinHostPort(netns.ServiceV4, fmt.Sprint(hostsvc.Port))) // under way
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := e.w.Remove(e.ns); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.d.Wait(10 * time.Second); err != nil {
+		t.Errorf("after the name was removed: %v", err)
+	}
+	p, err := spawn.Start(spawn.Options{NS: e.w.Host.Name}, "unshare", "-n", "sleep", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	await(t, patience, "the process's namespace", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID()))
+		return strings.TrimSpace(string(b)) == "sleep"
+	})
+	e.ns.Name = fmt.Sprint(p.PID())
+	e.start()
+	p.Kill()
+	if err := e.d.Wait(10 * time.Second); err != nil {
+		t.Errorf("after the process has ended: %v", err)
+	}
+}
+
+// A command's status, output and end are those it would have without us.
+func TestNetnsCommand(t *testing.T) {
+	if os.Getenv("GUESTWIRE_E2E") == "" {
+		t.Skip("needs root and the lab: run `make test`")
+	}
+	w, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	svc, err := hostsvc.Start(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(svc.Close)
+	run := func(command ...string) (string, int) {
+		t.Helper()
+		p, err := spawn.Start(spawn.Options{NS: w.Host.Name, Log: filepath.Join(t.TempDir(), "log")}, append([]string{shared.guestwire, "netns", "--"}, command...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(20 * time.Second); errors.Is(err, spawn.ErrTimeout) {
+			p.Kill()
+			t.Fatalf("%q does not end", command)
+		}
+		return p.Output(), p.ExitCode()
+	}
+	for _, tt := range []struct {
+		command string
+		status  int
+		says    string
+	}{
+		{"exit 0", 0, ""},
+		{"exit 42", 42, ""},
+		{"kill -TERM $$", 143, ""},
+		{"echo $(id -u) $(ls /proc | grep -c '^[0-9]*$')", 0, "0 "},
+		{fmt.Sprintf("%s get %s 1000000 3", shared.guestprog, service(netns.ServiceV4)), 0, ""},
+		{fmt.Sprintf("%s get %s 1000000 3", shared.guestprog, service(netns.ServiceV6)), 0, ""},
+		{"ping -c 1 -W 3 " + netns.FarV4, 0, "1 received"},
+	} {
+		out, status := run("sh", "-c", tt.command)
+		if status != tt.status || !strings.Contains(out, tt.says) {
+			t.Errorf("%s: status %d, want %d\n%s", tt.command, status, tt.status, out)
+		}
+	}
+	// TERM goes to the command, whose answer counts.
+	p, err := spawn.Start(spawn.Options{NS: w.Host.Name}, shared.guestwire, "netns", "--", "sh", "-c", "trap 'exit 9' TERM; echo trapping; while :; do sleep 0.1; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	if err := p.WaitOutput("trapping", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Signal(syscall.SIGTERM)
+	if _ = p.Wait(10 * time.Second); !p.Exited() || p.ExitCode() != 9 {
+		t.Errorf("TERM: %s", p.Tail(5))
+	}
+}
+
+// Namespaces by the hundred, one process each, in one world: every one of them is connected, and all of them go without a trace.
+func TestNetnsHundred(t *testing.T) {
+	e := newNetns(t)
+	type one struct {
+		ns *netns.NS
+		d  *spawn.Process
+	}
+	var all []one
+	for i := range 99 {
+		ns, err := e.w.Add(fmt.Sprint("n", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: filepath.Join(e.dir, fmt.Sprint(i, ".log"))}, shared.guestwire, "netns", "--config-net", ns.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Kill)
+		all = append(all, one{ns, d})
+	}
+	all = append(all, one{e.ns, e.d})
+	for _, o := range all {
+		if err := o.d.WaitOutput("ready on", 30*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := traffic.Get(dialer(o.ns, netns.ServiceV4, hostsvc.Port), 200_000, 7, 20*time.Second); err != nil {
+			t.Errorf("%s: %v", o.ns.Name, err)
+		}
+	}
+	rss, _ := e.d.Status("VmRSS")
+	fds, _ := e.d.FDs()
+	t.Logf("each about %d KiB of memory, %d descriptors", rss, fds)
+	for _, o := range all {
+		_ = o.d.Signal(syscall.SIGTERM)
+	}
+	for _, o := range all {
+		if err := o.d.Wait(20 * time.Second); err != nil {
+			t.Errorf("%s: %v", o.ns.Name, err)
+		}
+	}
+}
+
+// A daemon that has done everything has as many descriptors as when it began.
+func TestNetnsDescriptors(t *testing.T) {
+	e := newNetns(t, "-t", "18080:7777", "-T", "80:7777", "-U", "80:7777")
+	e.serve(backend.Guest4 + ":7777")
+	work := func() {
+		for _, d := range []traffic.Dialer{dialer(e.ns, netns.ServiceV4, hostsvc.Port), dialer(e.w.Host, "127.0.0.1", 18080), dialer(e.w.Peer, netns.HostV4, 18080), dialer(e.ns, "127.0.0.1", 80)} {
+			if err := traffic.Parallel(d, 100, 10_000, time.Minute); err != nil {
+				t.Error(err)
+			}
+			if err := traffic.ResetByServer(d, time.Minute); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	work()
+	steady := func() int {
+		last, same := -1, 0
+		await(t, patience, "a steady number of descriptors", func() bool {
+			n, err := e.d.FDs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n != last {
+				last, same = n, 0
+			}
+			same++
+			return same > 25 // half a second
+		})
+		return last
+	}
+	before := steady()
+	for range 3 {
+		work()
+	}
+	// Pools of pipes (32 descriptors) and of sockets (64) may have grown.
+	if after := steady(); after > before+96 {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+	e.orderly()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -66,6 +67,13 @@ func (w *World) Add(name string) (*NS, error) {
 	}
 	w.names = append(w.names, n.Name)
 	return n, n.prepare()
+}
+
+// Remove removes a namespace of Add before the world ends.
+func (w *World) Remove(n *NS) error {
+	w.names = slices.DeleteFunc(w.names, func(name string) bool { return name == n.Name })
+	_, err := run("ip", "netns", "del", n.Name)
+	return err
 }
 
 // prepare sets what every namespace of the world has: loopback up, no waiting for duplicate address detection, ping sockets, unlimited ICMP errors.
