@@ -281,8 +281,9 @@ func sleeper(t *testing.T, flags uintptr) *exec.Cmd {
 	return c
 }
 
-// followed turns a loop until the namespace is said to have gone.
-func followed(t *testing.T, n *Namespace, end func()) {
+// followed turns a loop until the namespace is said to have gone; blind without the
+// kernel's notices.
+func followed(t *testing.T, n *Namespace, blind bool, end func()) {
 	t.Helper()
 	loop, err := eventloop.New(eventloop.NewClock())
 	if err != nil {
@@ -295,6 +296,12 @@ func followed(t *testing.T, n *Namespace, end func()) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if blind {
+		loop.Remove(l.token)
+		unix.Close(l.fd)
+		l.fd = -1
+		loop.Timers().Set(l.timer, loop.Now())
+	}
 	for range 3 {
 		loop.Turn(0)
 	}
@@ -331,7 +338,7 @@ func TestJoinProcess(t *testing.T) {
 					t.Errorf("the keeper sees\n%snot\n%s", ours, b)
 				}
 			}
-			followed(t, n, func() { p.Process.Kill(); p.Wait() })
+			followed(t, n, false, func() { p.Process.Kill(); p.Wait() })
 			n.Close()
 			if after := descriptors(t); after > before+1 { // exec.Cmd keeps one for the process
 				t.Errorf("%d descriptors before, %d after", before, after)
@@ -342,6 +349,13 @@ func TestJoinProcess(t *testing.T) {
 
 // A named namespace lasts as long as its file.
 func TestJoinName(t *testing.T) {
+	for _, blind := range []bool{false, true} {
+		joinName(t, blind)
+	}
+}
+
+func joinName(t *testing.T, blind bool) {
+	t.Helper()
 	p := sleeper(t, unix.CLONE_NEWNET)
 	file := filepath.Join(t.TempDir(), "ns")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -353,7 +367,7 @@ func TestJoinName(t *testing.T) {
 	defer unix.Unmount(file, unix.MNT_DETACH)
 	to, _ := Parse(file)
 	n := entered(t, config(t, to))
-	followed(t, n, func() {
+	followed(t, n, blind, func() {
 		if err := errors.Join(os.WriteFile(filepath.Dir(file)+"/another", nil, 0o600), unix.Unmount(file, unix.MNT_DETACH), os.Remove(file)); err != nil {
 			t.Fatal(err)
 		}
