@@ -88,7 +88,7 @@ func agentListener(port uint32) (net.Listener, error) {
 		}
 		return l, nil
 	}
-	l, err := agent.Listen(port)
+	l, err := agent.Listen(port, 0)
 	switch {
 	case errors.Is(err, syscall.EAFNOSUPPORT):
 		return nil, fmt.Errorf("%w: this kernel has no vsock: modprobe vmw_vsock_virtio_transport", err)

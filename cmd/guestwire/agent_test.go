@@ -57,7 +57,7 @@ func startAgent(t *testing.T) (path string, lines chan string) {
 	lines = make(chan string, 100)
 	s, err := agent.New(agent.Config{
 		Listener: hybrid{l, lines}, Setup: setup.New(setup.Config{Dir: filepath.Join(dir, "run")}), Version: "9.9",
-		Listen: func(port uint32) (net.Listener, error) {
+		Listen: func(port uint32, _ int) (net.Listener, error) {
 			return net.Listen("unix", filepath.Join(dir, strconv.Itoa(int(port))))
 		},
 	})

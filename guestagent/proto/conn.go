@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 )
@@ -125,7 +126,10 @@ func (c *Conn) connect(port uint32, limit time.Duration) error {
 		return err
 	}
 	f, err := readFrame(c.r)
-	if err == nil && (f.Kind != Ping|Answer || f.ID != 0) {
+	switch {
+	case err == io.EOF:
+		err = fmt.Errorf("what listens in the guest has ended the connection: %w", err)
+	case err == nil && (f.Kind != Ping|Answer || f.ID != 0):
 		err = bad("the answer to a ping is of kind %#x", uint8(f.Kind))
 	}
 	return err

@@ -23,10 +23,10 @@ const (
 type Config struct {
 	Listener net.Listener
 	Setup    *setup.Setup
-	Listen   func(port uint32) (net.Listener, error) // where services are exposed; nil: vsock
-	Version  string                                  // of the agent
-	Log      func(format string, a ...any)           // what goes wrong; nil: no log
-	Told     func(format string, a ...any)           // what the host has changed; nil: no log
+	Listen   func(port uint32, buffer int) (net.Listener, error) // where services are exposed; nil: Listen
+	Version  string                                              // of the agent
+	Log      func(format string, a ...any)                       // what goes wrong; nil: no log
+	Told     func(format string, a ...any)                       // what the host has changed; nil: no log
 }
 
 // Server answers the host.
@@ -53,15 +53,6 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{c: c, clock: systemClock{}, exposed: exposed, places: make(chan struct{}, maxClients)}, nil
-}
-
-// Listen listens on a port of this guest's vsock; 0 is the kernel's choice.
-func Listen(port uint32) (net.Listener, error) {
-	const anyCID, anyPort = ^uint32(0), ^uint32(0) // VMADDR_CID_ANY, VMADDR_PORT_ANY
-	if port == 0 {
-		port = anyPort
-	}
-	return vsock.ListenContextID(anyCID, port, nil)
 }
 
 // fromHost tells whether a peer is the host itself.

@@ -62,7 +62,7 @@ func newRig(t *testing.T, cid uint32) *rig {
 	}
 	r.server, err = New(Config{
 		Listener: l, Setup: setup.New(setup.Config{Dir: filepath.Join(r.dir, "run")}), Version: "test",
-		Listen: func(port uint32) (net.Listener, error) { return r.listen(cid, port) },
+		Listen: func(port uint32, _ int) (net.Listener, error) { return r.listen(cid, port) },
 		Log: func(f string, a ...any) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -29,7 +29,8 @@ const (
 // services are what is exposed. Its fields below mu may be touched by whoever
 // holds that; the relay is the loop's alone.
 type services struct {
-	listen func(port uint32) (net.Listener, error)
+	listen func(port uint32, buffer int) (net.Listener, error)
+	setup  *setup.Setup
 	log    func(string, ...any)
 	loop   *eventloop.Loop
 	relay  *relay.Relay
@@ -64,7 +65,7 @@ func newServices(c *Config) (*services, error) {
 		return nil, err
 	}
 	return &services{
-		listen: c.Listen, log: c.Log, loop: loop, ran: make(chan error, 1), open: map[uint32]*service{},
+		listen: c.Listen, setup: c.Setup, log: c.Log, loop: loop, ran: make(chan error, 1), open: map[uint32]*service{},
 		relay: relay.New(relay.Config{MaxPairs: maxPairs}, loop),
 	}, nil
 }
@@ -86,7 +87,7 @@ func (e *services) start(ctx context.Context, target string, port uint32) (x pro
 	case e.open[port] != nil:
 		return x, fmt.Errorf("port %d is %s already: stop that first", port, e.open[port].target)
 	}
-	l, err := e.listen(port)
+	l, err := e.listen(port, e.setup.Buffer())
 	if err != nil {
 		return x, fmt.Errorf("listen on vsock port %d: %w", port, err)
 	}
@@ -185,13 +186,6 @@ func connect(ctx context.Context, s *service, c net.Conn) (p pairing, err error)
 	if p.b, err = takeFD(t); err != nil {
 		unix.Close(p.a)
 		return p, err
-	}
-	if size := setup.Buffer(""); size > 0 {
-		// The most first, since the size is cut to it. A socket that is none of
-		// vsock's has neither.
-		for _, option := range []int{unix.SO_VM_SOCKETS_BUFFER_MAX_SIZE, unix.SO_VM_SOCKETS_BUFFER_SIZE} {
-			_ = unix.SetsockoptUint64(p.a, unix.AF_VSOCK, option, uint64(size))
-		}
 	}
 	return p, nil
 }

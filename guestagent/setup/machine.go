@@ -248,12 +248,9 @@ func rights(err error, capability string) error {
 const bufferFile = "vsock-buffer"
 
 // Buffer returns how many bytes the agent's vsock sockets shall have, 0: the
-// kernel's default. It is what the last Apply left in dir, "": the default.
-func Buffer(dir string) int {
-	if dir == "" {
-		dir = defaultDir
-	}
-	n, _ := strconv.Atoi(readBuffer(dir))
+// kernel's default. It is what the last Apply has left.
+func (s *Setup) Buffer() int {
+	n, _ := strconv.Atoi(readBuffer(s.c.Dir))
 	return n
 }
 

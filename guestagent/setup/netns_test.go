@@ -123,7 +123,7 @@ func testNamespace(t *testing.T) {
 	equal(t, "hostname", name, "vm")
 	text, _ := os.ReadFile(conf)
 	equal(t, "resolv.conf", string(text), "nameserver 10.0.2.3\nsearch a.example\n")
-	equal(t, "buffer", Buffer(s.c.Dir), 65536)
+	equal(t, "buffer", s.Buffer(), 65536)
 	equal(t, "ethtool", ethtoolSays(t, "tx-tcp-segmentation", "tx-udp-segmentation"), []string{"off", "off"})
 	equal(t, "queues", queuesInUse(t), []int{2, 2})
 

@@ -156,6 +156,43 @@ func TestAgentSetup(t *testing.T) {
 	})
 }
 
+// The same under `guestwire daemon`, in User Mode Linux: another kernel, and Debian's own tools to look with.
+func TestAgentSetupUMLDaemon(t *testing.T) {
+	guestwireOnly(t)
+	e := newEnv(t, setup{noGuest: true})
+	path := func(name string) string { return filepath.Join(e.dir, name) }
+	file := fmt.Sprintf("guests:\n  vm:\n    net:\n      socket-path: %[1]s\n      hostname: by-daemon\n    vsock:\n      socket-path: %[2]s\n      guest-cid: 3\n      uds-path: %[3]s\n",
+		path("n.sock"), path("v.sock"), path("u"))
+	if err := os.WriteFile(path("guests.yaml"), []byte(file), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: path("guests.log")}, shared.guestwire, "daemon", "--config", path("guests.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Kill)
+	if err := d.WaitOutput("ready, 1 worker", 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	e.g, err = guest.StartUML(guest.UMLConfig{Kernel: shared.lab.UML(), Tree: shared.lab.Tree(), Prog: shared.guestprog, Dir: path("uml"), Sockets: []string{path("n.sock")}, VSock: path("v.sock"),
+		Add: []string{shared.guestwire}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.g.Stop)
+	t.Log(e.sh(t, "uname -r"))
+	if e.sh(t, "ls -d /sys/class/net/eth* | wc -l") != "1" {
+		t.Fatal("it has several cards")
+	}
+	has(t, e.sh(t, "guestwire agent setup"), "link eth0: up, was down", "address 10.0.2.15/24: added", "route ::/0: via fd67:7765:7374::2", "hostname: by-daemon")
+	has(t, e.sh(t, "ip address show dev eth0; ip route; ip -6 route; cat /etc/resolv.conf; hostname"),
+		"inet 10.0.2.15/24", "inet6 fd67:7765:7374::15/64", "default via 10.0.2.2", "default via fd67:7765:7374::2 dev eth0 proto static metric 512", "nameserver 10.0.2.3", "by-daemon")
+	e.quick(t)
+	if out := e.sh(t, "guestwire agent setup; guestwire agent setup --undo >/dev/null; ip address show dev eth0 | grep -c inet || true"); out != "0" {
+		t.Errorf("changed the second time, or left after --undo: %s", out)
+	}
+}
+
 // follow: what the host changes, the guest has without being asked.
 func (e *agentEnv) follow(t *testing.T) {
 	if _, err := e.g.Start(0, "setsid guestwire agent setup --follow >/tmp/follow.log 2>&1 & echo $! >/tmp/follow.pid"); err != nil {
@@ -200,7 +237,7 @@ func TestAgentServe(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"Setup", e.ctlSetup}, {"Info", e.ctlInfo}, {"Expose", e.ctlExpose}, {"Time", e.ctlTime}, {"OnlyTheHost", e.onlyTheHost}, {"Descriptors", e.agentDescriptors}, {"Systemd", e.socketActivated},
+		{"Setup", e.ctlSetup}, {"Info", e.ctlInfo}, {"Expose", e.ctlExpose}, {"Time", e.ctlTime}, {"OnlyTheHost", e.onlyTheHost}, {"Descriptors", e.agentDescriptors}, {"Systemd", e.socketActivated}, {"Hostile", e.hostileAgent},
 	} {
 		t.Run(c.name, c.run)
 	}
@@ -243,8 +280,10 @@ func (e *agentEnv) ctlExpose(t *testing.T) {
 	if err := traffic.GetIn(d, 4_000_000, 1, 64<<10, time.Minute); err != nil {
 		t.Errorf("from the service: %v", err)
 	}
-	if err := traffic.PutIn(d, 4_000_000, 2, 64<<10, time.Minute); err != nil {
-		t.Errorf("to the service: %v", err)
+	for i := range 10 { // more at once than its buffer holds
+		if err := traffic.PutIn(d, 1_000_000, uint64(i), 64<<10, time.Minute); err != nil {
+			t.Errorf("to the service: %v", err)
+		}
 	}
 	has(t, e.mustCtl(t, "info"), "exposed    vsock port 9100: tcp:127.0.0.1:9000")
 	has(t, e.mustCtl(t, "expose", "--stop", "9100"), "no longer at vsock port 9100")
@@ -320,6 +359,27 @@ func (e *agentEnv) socketActivated(t *testing.T) {
 	e.startAgent(t, "systemd-socket-activate --listen=vsock::1023 /bin/guestwire agent serve")
 	has(t, e.mustCtl(t, "ping"), "answered in")
 	has(t, e.sh(t, "cat /tmp/agent.log"), "ready on")
+}
+
+// A guest may have anything in the place of its agent: who asks it gets an error, soon.
+func (e *agentEnv) hostileAgent(t *testing.T) {
+	e.sh(t, "kill $(cat /tmp/agent.pid); for i in $(seq 50); do [ -e /proc/$(cat /tmp/agent.pid) ] || exit 0; sleep 0.1; done; exit 1")
+	for i, c := range []struct{ says, err string }{
+		{`cat /dev/zero`, "a frame of 0 bytes"},
+		{`printf '\377\377\377\377'`, "a frame of 4294967295 bytes"},
+		{`printf '\0\0\0\12\2\201\0\0\0\0\0\0{}'`, "version 2, not 1"},
+		{`printf '\0\10\0\0\1\201\0\0\0\0\0\0{'; sleep 60`, "i/o timeout"},
+		{`sleep 60`, "i/o timeout"},
+		{`true`, "has ended the connection"},
+		{`printf '\0\0\0\12\1\201\0\0\0\0\0\0{}\0\0\0\62\1\202\0\0\0\0\0\1{"hostname":"\\u001b]0;owned","kernel":"x"}'; sleep 60`, "hostname has characters that cannot be printed"},
+	} {
+		port := fmt.Sprint(4000 + i)
+		e.sh(t, fmt.Sprintf("cat >/tmp/%[1]s <<'EOF'\n%[2]s\nEOF\nsetsid socat VSOCK-LISTEN:%[1]s,fork EXEC:'sh /tmp/%[1]s' >/dev/null 2>&1 & sleep 0.2; true", port, c.says))
+		out, err := e.ctl("--port", port, "--timeout", "3s", "info")
+		if err == nil || !strings.Contains(err.Error()+out, c.err) {
+			t.Errorf("%s: %v, want %q", c.says, err, c.err)
+		}
+	}
 }
 
 // The units are as systemd wants them.
