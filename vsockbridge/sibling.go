@@ -135,6 +135,12 @@ func (d *Device) arrive(from *Device, h *packet.Header, payload [][]byte) bool {
 	if h.Op != packet.RW {
 		h.Len, n = 0, 0
 	}
+	was, whole := b.stage, false
+	defer func() {
+		if !whole { // the sender's memory is gone
+			b.restore(&d.pool, was)
+		}
+	}()
 	var raw [packet.Size]byte
 	h.Put(&raw)
 	b.append(&d.pool, raw[:])
@@ -143,6 +149,7 @@ func (d *Device) arrive(from *Device, h *packet.Header, payload [][]byte) bool {
 		b.append(&d.pool, seg)
 		n -= len(seg)
 	}
+	whole = true
 	if b.bytes > inboxSoft && d.up && from.waitsFor == nil {
 		from.waitsFor = d
 		from.wake() // they need not wait any more

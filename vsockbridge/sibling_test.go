@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"guestwire/vring"
 	"guestwire/vsockbridge/packet"
 )
 
@@ -145,6 +148,31 @@ func TestSiblingGoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSiblingFaults: memory that goes while a packet is copied from it costs its
+// own guest. The other hears of no part of the packet, and goes on.
+func TestSiblingFaults(t *testing.T) {
+	a, b := siblings(t)
+	x, y := between(t, a, b)
+	head, good, gone := a.mem.Alloc(packet.Size, 1), a.mem.Alloc(4096, 1), a.mem.Alloc(4096, 4096)
+	a.mem.Write(head, encode(x.header(packet.RW, 8192)))
+	if err := unix.Mprotect(a.mem.Table().Slice(gone, 4096), unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	a.ring[txQueue].Q.Add([]vring.DriverSeg{{GPA: head, Len: packet.Size}, {GPA: good, Len: 4096}, {GPA: gone, Len: 4096}}, 0)
+	a.ring[txQueue].Q.Publish()
+	a.d.turn.ask(a.loop) // a kick would not come by the loop, which catches the fault
+	a.loop.Turn(0)
+	if a.d.up || a.loop.Stats().Panics != 1 || b.d.pool.out != 0 {
+		t.Fatalf("up %v, %d panics, %d chunks wait", a.d.up, a.loop.Stats().Panics, b.d.pool.out)
+	}
+	b.post(4)
+	b.settle()
+	if ops, _ := y.take(b.reap()); len(ops) != 1 || ops[0] != packet.Reset {
+		t.Errorf("%v", ops)
+	}
+	b.guest(1, 1).connect()
 }
 
 // TestSiblingCredit is V6 between guests: whoever sends more than the other has

@@ -58,6 +58,22 @@ const lengthSize = 4
 // empty says whether nothing waits and nothing is being made.
 func (s *stage) empty() bool { return s.head == nil }
 
+// restore takes back what was appended since the stage was as was.
+func (s *stage) restore(p *pool, was stage) {
+	end := &s.head
+	if was.tail != nil {
+		end = &was.tail.next
+	}
+	fresh := *end
+	*end = nil
+	for fresh != nil {
+		c := fresh
+		fresh, c.next = c.next, nil
+		p.put(c)
+	}
+	*s = was
+}
+
 // room returns where to write next, at least least bytes.
 func (s *stage) room(p *pool, least int) []byte {
 	if s.tail == nil || chunkSize-s.last < least {
