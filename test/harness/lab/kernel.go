@@ -17,7 +17,7 @@ import (
 )
 
 // kernelModules are those that guests may load, with what they depend on.
-var kernelModules = []string{"virtio_net", "tun", "veth", "dummy", "virtio_mem", "virtio_balloon",
+var kernelModules = []string{"virtio_net", "tun", "vhost_net", "veth", "dummy", "virtio_mem", "virtio_balloon",
 	"vsock", "vmw_vsock_virtio_transport", "vsock_loopback", "vsock_diag"}
 
 const kernelSuite, kernelPackage = "trixie-backports", "linux-image-cloud-amd64"
