@@ -39,7 +39,7 @@ var rules = []rule{
 	{"translate", nil},
 	{"guestagent/redirect", []string{"vsockbridge/bridge"}}, // its rules are bridges, whose flows it may join in a faster way
 	{"guestagent", nil},
-	{"cmd", []string{"vring", "vring/vhostuser", "vnet", "translate", "vsockbridge", "guestagent"}},
+	{"cmd", []string{"vring", "vring/vhostuser", "vring/vhostkern", "vnet", "translate", "vsockbridge", "guestagent"}},
 	{"test", []string{"cmd/worker", "cmd/config", "vring", "vring/vhostuser", "vring/vringtest", "vnet", "translate", "vsockbridge", "guestagent"}},
 }
 

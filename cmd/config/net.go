@@ -57,6 +57,7 @@ type Net struct {
 	FD         int    // -1 with SocketPath
 	Client     bool
 	Transport  Transport
+	Vhost      Vhost // with Tap
 	Profile    string
 	Withhold   Withhold
 

@@ -16,6 +16,8 @@ type NetnsOptions struct {
 	NoPIDNS    bool   `key:"no-pidns"`
 	LoopToLoop bool   `key:"host-lo-to-ns-lo"`
 
+	VhostKernel string `key:"vhost-kernel"`
+
 	TCPOut []string `key:"tcp-ns"`
 	UDPOut []string `key:"udp-ns"`
 }
@@ -75,6 +77,9 @@ func ResolveNetns(o *NetnsOptions, host func() (HostNet, error)) (*Netns, error)
 		return nil, err
 	}
 	n.Net.Transport, n.Net.FD = Tap, -1
+	if n.Net.Vhost, err = vhostKernel(o.VhostKernel); err != nil {
+		return nil, err
+	}
 	n.Out, err = outward(&out)
 	return n, err
 }

@@ -44,6 +44,7 @@ func netnsFlags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "config-net", Usage: "bring the interface up, with addresses and routes", DefaultText: "in a namespace that is made for a command", Category: cat},
 		&cli.StringFlag{Name: "ns-ifname", Aliases: []string{"I"}, Usage: "`NAME` of the interface", DefaultText: "eth0", Category: cat},
+		&cli.StringFlag{Name: "vhost-kernel", Usage: "have the kernel's vhost-net move the frames: auto (if it can), on, off, or fd:`N` for an open /dev/vhost-net", DefaultText: "auto", Category: cat},
 		&cli.BoolFlag{Name: "no-pidns", Usage: "no PID namespace for a command", Category: cat},
 		&cli.StringSliceFlag{Name: "tcp-ns", Aliases: []string{"T"}, Usage: "lead TCP ports of the namespace's loopback to the host's: `SPEC` as for --tcp-ports, or auto", Category: "Forwards and policy"},
 		&cli.StringSliceFlag{Name: "udp-ns", Aliases: []string{"U"}, Usage: "the same `SPEC` for UDP", Category: "Forwards and policy"},

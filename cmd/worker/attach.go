@@ -8,6 +8,8 @@ import (
 	"guestwire/vnet/link"
 	"guestwire/vnet/stream"
 	"guestwire/vnet/tap"
+	"guestwire/vnet/vhostnet"
+	"guestwire/vring/vhostkern"
 	"guestwire/vring/vhostuser"
 )
 
@@ -62,12 +64,42 @@ func (n *nic) attachStream(h link.Handler) error {
 	return nil
 }
 
+// attachTap has the kernel's vhost-net move the frames where it can, and moves them
+// itself where not.
 func (n *nic) attachTap(h link.Handler) error {
+	fallback := false
+	if n.cfg.Vhost.Use {
+		err := n.attachVhostNet(h)
+		switch {
+		case err == nil:
+			return nil
+		case n.cfg.Vhost.Required:
+			return fmt.Errorf("--vhost-kernel: %w", err)
+		}
+		n.log.Debug("the kernel does not move the frames", "why", err)
+		fallback = true
+	}
 	e, err := tap.New(tap.Config{FD: n.cfg.FD, MTU: n.cfg.MTU, Log: unlimited(n.log), Gone: n.stop}, h, n.loop)
 	if err != nil {
 		return err
 	}
-	n.attachment = &tapped{e}
+	n.attachment = &tapped{e, fallback}
+	return nil
+}
+
+// attachVhostNet leaves the tap alone when it fails.
+func (n *nic) attachVhostNet(h link.Handler) (err error) {
+	fd := n.cfg.Vhost.FD
+	if fd < 0 {
+		if fd, err = vhostkern.Open(); err != nil {
+			return err
+		}
+	}
+	e, err := vhostnet.New(vhostnet.Config{Tap: n.cfg.FD, Vhost: fd, MTU: n.cfg.MTU, Log: unlimited(n.log), Gone: n.stop}, h, n.loop)
+	if err != nil {
+		return err
+	}
+	n.attachment = &vhostNet{e}
 	return nil
 }
 
@@ -95,12 +127,26 @@ func (a *streamed) each(f func(string, uint64)) {
 	s.Each(func(name string, v uint64) { f("net_"+name, v) })
 }
 
-// tapped is the attachment to a namespace.
-type tapped struct{ *tap.Endpoint }
+// vhostNet is the attachment to a namespace by the kernel's vhost-net.
+type vhostNet struct{ *vhostnet.Endpoint }
+
+func (a *vhostNet) each(f func(string, uint64)) {
+	s := a.Stats()
+	s.Each(func(name string, v uint64) { f("net_"+name, v) })
+}
+
+// tapped is the attachment to a namespace by reading and writing.
+type tapped struct {
+	*tap.Endpoint
+	fallback bool // the kernel's vhost-net was wanted, and is not to be had
+}
 
 func (a *tapped) each(f func(string, uint64)) {
 	s := a.Stats()
 	s.Each(func(name string, v uint64) { f("net_"+name, v) })
+	if a.fallback {
+		f("net_vhost_fallback", 1)
+	}
 }
 
 // withheld turns the --no-... options of the device into feature bits.
