@@ -28,8 +28,8 @@ type bench struct {
 
 func main() {
 	b := &bench{results: results{}}
-	only := flag.String("only", "uml,qemu,testpmd,vsock", "parts to run")
-	kinds := flag.String("kinds", backend.Guestwire+",peer", "daemons to measure; peer is passt, or vhost-device-vsock for vsock")
+	only := flag.String("only", "uml,qemu,testpmd,vsock,netns,redirect", "parts to run")
+	kinds := flag.String("kinds", backend.Guestwire+",peer", "daemons to measure; peer is passt, vhost-device-vsock for vsock, pasta for netns")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each part")
 	flag.IntVar(&b.seconds, "seconds", 4, "length of one measurement")
 	flag.StringVar(&b.binary, "binary", "", "guestwire binary to measure instead of a fresh build")
@@ -69,7 +69,7 @@ func (b *bench) run(only, kinds []string) (err error) {
 		name string
 		peer string
 		run  func(round int, kind string) error
-	}{{"uml", backend.Passt, b.uml}, {"qemu", backend.Passt, b.qemu}, {"testpmd", backend.Passt, b.testpmd}, {"vsock", backend.VhostDeviceVSock, b.vsock}}
+	}{{"uml", backend.Passt, b.uml}, {"qemu", backend.Passt, b.qemu}, {"testpmd", backend.Passt, b.testpmd}, {"vsock", backend.VhostDeviceVSock, b.vsock}, {"netns", pasta, b.netns}, {"redirect", socat, b.redirect}}
 	for _, p := range parts {
 		if !slices.Contains(only, p.name) {
 			continue

@@ -70,15 +70,20 @@ func (b *bench) report(w io.Writer) {
 		names = append(names, n)
 	}
 	slices.SortFunc(names, func(a, c string) int { return b.results[a].order - b.results[c].order })
-	b.table(w, backend.Passt, names, func(n string) bool { return !isVSock(n) })
+	b.table(w, backend.Passt, names, func(n string) bool { return !isVSock(n) && !isNetns(n) && !strings.HasPrefix(n, redirectRow) })
 	b.acrossRows(w)
 	b.transports(w)
 	b.table(w, backend.VhostDeviceVSock, names, isVSock)
 	b.bestSizes(w)
+	b.table(w, pasta, names, isNetns)
+	b.redirects(w, names)
 }
 
 // isVSock tells whether a row is one of the vsock part.
 func isVSock(name string) bool { return strings.HasPrefix(name, vsockRow) }
+
+// isNetns tells whether a row is one of the netns part.
+func isNetns(name string) bool { return strings.HasPrefix(name, netnsRow) }
 
 // table prints the rows that are compared with one peer.
 func (b *bench) table(w io.Writer, peer string, names []string, in func(string) bool) {
