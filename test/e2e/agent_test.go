@@ -193,6 +193,37 @@ func TestAgentSetupUMLDaemon(t *testing.T) {
 	}
 }
 
+// Queues and offloads of a virtio-net card that has several: QEMU's own, on a tap.
+func TestAgentSetupQueues(t *testing.T) {
+	guestwireOnly(t)
+	e := &agentEnv{env: newEnv(t, setup{noGuest: true})}
+	dir := filepath.Join(e.dir, "tap")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	initrds, err := shared.lab.Initrds(dir, shared.guestprog, shared.guestwire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.g, err = guest.StartQEMU(guest.QEMUConfig{Kernel: shared.lab.Vmlinuz(), Initrds: initrds, Dir: dir, Accel: shared.accel, Private: true, NS: e.w.Host.Name,
+		Net: []string{"-netdev", "tap,id=net0,ifname=gwtap0,script=no,downscript=no,queues=2", "-device", "virtio-net-pci,netdev=net0,mq=on,vectors=6"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.g.Stop)
+	e.sh(t, "printf 'queues: 1\noffloads: {gro: false, tx: false}\naddresses: [192.0.2.2/24]\n' >/tmp/one.yaml; printf 'queues: 3\n' >/tmp/three.yaml")
+	has(t, e.sh(t, "guestwire agent setup --from /tmp/one.yaml"), "queues: 1, was 2", "offload rx-gro: off, was on", "offload tx-checksum-ip-generic: off, was on")
+	if out := e.sh(t, "guestwire agent setup --from /tmp/one.yaml"); out != "" {
+		t.Errorf("the second time: %s", out)
+	}
+	out, exit := e.g.Run("guestwire agent setup --from /tmp/three.yaml")
+	has(t, out, "queues: 3, was 1: the device has 2 pairs of queues")
+	if exit == 0 {
+		t.Error("more queues than there are were no error")
+	}
+	has(t, e.sh(t, "guestwire agent setup --from /tmp/one.yaml >/dev/null; guestwire agent setup --undo"), "queues: 2, was 1", "offload rx-gro: on, was off")
+}
+
 // follow: what the host changes, the guest has without being asked.
 func (e *agentEnv) follow(t *testing.T) {
 	if _, err := e.g.Start(0, "setsid guestwire agent setup --follow >/tmp/follow.log 2>&1 & echo $! >/tmp/follow.pid"); err != nil {
