@@ -34,7 +34,8 @@ func newOn(guests []config.Guest, log *slog.Logger, s Seams, in *inside) (*Worke
 		s.ResolvConf = resolvConf
 	}
 	raiseDescriptorLimit()
-	w := &Worker{log: log, seams: s, groups: map[string]*vsockbridge.Group{}, inside: in}
+	w := &Worker{log: log, seams: s, groups: map[string]*vsockbridge.Group{}, inside: in,
+		ended: make(chan struct{})}
 	if err := w.open(guests); err != nil {
 		w.Close()
 		return nil, err

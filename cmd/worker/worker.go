@@ -23,6 +23,8 @@ type Worker struct {
 	groups  map[string]*vsockbridge.Group // by name
 	watcher *watcher
 	inside  *inside // nil: the guest is no namespace
+
+	ended chan struct{} // closed when Run has ended
 }
 
 // guest is one guest's devices: nil what it does not have.
@@ -96,8 +98,10 @@ func (w *Worker) watch() {
 	})
 }
 
-// Run serves the guests until Stop. It takes over the calling goroutine's thread.
+// Run serves the guests until Stop, once. It takes over the calling goroutine's
+// thread.
 func (w *Worker) Run() error {
+	defer close(w.ended)
 	if err := w.loop.Run(); err != nil {
 		return fmt.Errorf("the event loop ended: %w", err)
 	}
@@ -160,7 +164,12 @@ func (w *Worker) PrintStats(out io.Writer) {
 		fmt.Fprintln(out, "statistics are not to be had now:", err)
 		return
 	}
-	_, _ = io.WriteString(out, <-done)
+	select {
+	case s := <-done:
+		_, _ = io.WriteString(out, s)
+	case <-w.ended: // it did not get to the question
+		fmt.Fprintln(out, "statistics are not to be had any more: the event loop has ended")
+	}
 }
 
 // raiseDescriptorLimit takes all that is allowed: a flow costs a descriptor.

@@ -69,6 +69,43 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// Who asks a worker whose loop has ended gets an answer, too: one who waited for
+// ever could pass no signal on any more.
+func TestStatisticsOfTheDead(t *testing.T) {
+	for name, end := range map[string]func(w *Worker){
+		"stopped": func(w *Worker) { w.Stop() },
+		"fell over and over": func(w *Worker) {
+			for range 2 {
+				_ = w.loop.Do(func() { panic("a fault") })
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, err := New([]config.Guest{{Net: resolve(t, config.Options{})}}, quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			end(w)
+			_ = w.Run()
+			told := make(chan string)
+			go func() {
+				var out bytes.Buffer
+				w.PrintStats(&out)
+				told <- out.String()
+			}()
+			select {
+			case s := <-told:
+				if !strings.Contains(s, "not to be had") {
+					t.Errorf("%q", s)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("no answer")
+			}
+		})
+	}
+}
+
 // What cannot be opened fails New, and everything opened before is closed.
 func TestNewFailsClean(t *testing.T) {
 	before := descriptors(t)
