@@ -76,15 +76,15 @@ func find(list []Field, key string) (Field, error) {
 }
 
 func unknownKey(key string, known []string) error {
-	if near := nearest(key, known); near != "" {
+	if near := Nearest(key, known); near != "" {
 		return fmt.Errorf("there is no key %q: did you mean %q?", key, near)
 	}
 	return fmt.Errorf("there is no key %q: the keys here are %s", key, strings.Join(known, ", "))
 }
 
-// nearest returns the known name that differs from s least, "" if none is near:
+// Nearest returns the known name that differs from s least, "" if none is near:
 // a third of the letters may differ, or one name may begin with the other.
-func nearest(s string, known []string) string {
+func Nearest(s string, known []string) string {
 	best, least := "", len(s)/3+1
 	for _, k := range known {
 		d := distance(s, k)

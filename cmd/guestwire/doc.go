@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -24,7 +25,21 @@ func docCommand() *cli.Command {
 			"guestwire-net or guestwire-vsock: make that a link to guestwire, and the binary is `guestwire net` or\n" +
 			"`guestwire vsock` under this name.",
 		OnUsageError: usageError,
+		BashComplete: func(c *cli.Context) {
+			if c.Args().First() == "descriptor" {
+				fmt.Fprintln(c.App.Writer, "net\nvsock")
+			} else if c.NArg() == 0 {
+				fmt.Fprintln(c.App.Writer, "man\nbash\nzsh\nfish\ndescriptor")
+			}
+		},
 		Action: func(c *cli.Context) error {
+			most := 1
+			if c.Args().First() == "descriptor" {
+				most = 2
+			}
+			if c.NArg() > most {
+				return cli.Exit(fmt.Sprintf("doc %s: %q is too much (see guestwire doc --help)", c.Args().First(), c.Args().Get(most)), 2)
+			}
 			out, err := document(c.App, c.Args().First(), c.Args().Get(1))
 			if err != nil {
 				return cli.Exit(err.Error(), 2)
@@ -38,6 +53,7 @@ func docCommand() *cli.Command {
 func document(app *cli.App, kind, device string) (string, error) {
 	switch kind {
 	case "man":
+		describe(app.Name, app.Commands)
 		return app.ToManWithSection(1)
 	case "bash":
 		return bashCompletion, nil
@@ -48,7 +64,23 @@ func document(app *cli.App, kind, device string) (string, error) {
 	case "descriptor":
 		return descriptor(device)
 	}
+	if kind == "" {
+		return "", fmt.Errorf("doc: say which: man, bash, zsh, fish or descriptor")
+	}
 	return "", fmt.Errorf("doc %q: choose man, bash, zsh, fish or descriptor", kind)
+}
+
+// describe brings the descriptions of all commands into the man page: the library
+// prints usage texts there, but not these.
+func describe(parent string, commands []*cli.Command) {
+	for _, c := range commands {
+		name, options := parent+" "+c.Name, " [options]"
+		if len(c.Subcommands) > 0 {
+			options = " COMMAND"
+		}
+		c.UsageText = strings.TrimSpace(name+options+" "+c.ArgsUsage) + "\n\n" + c.Description
+		describe(name, c.Subcommands)
+	}
 }
 
 // descriptor is the JSON file by which management software finds the backend of
@@ -82,7 +114,11 @@ func descriptor(device string) (string, error) {
 const bashCompletion = `_guestwire() {
   local cur="${COMP_WORDS[COMP_CWORD]}"
   local words=("${COMP_WORDS[@]:0:COMP_CWORD}")
-  [[ $cur == -* ]] && words+=("$cur")
+  case $cur in
+    --) words+=(-) ;; # by itself it would end the options
+    -*) words+=("$cur") ;;
+    *) [[ ${words[-1]} == -* ]] && return ;; # an option's value
+  esac
   COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null | cut -d: -f1)" -- "$cur"))
 }
 complete -o bashdefault -o default -F _guestwire guestwire

@@ -30,7 +30,8 @@ func main() {
 }
 
 func newApp() *cli.App {
-	return &cli.App{
+	cli.FlagStringer = flagLine
+	app := &cli.App{
 		Name:    "guestwire",
 		Usage:   "connect virtual machines to the network and to host services, without privileges",
 		Version: version,
@@ -52,6 +53,17 @@ func newApp() *cli.App {
 			return cli.ShowAppHelp(c)
 		},
 	}
+	withoutHelpCommand(app.Commands)
+	return app
+}
+
+// withoutHelpCommand leaves --help as the one way to ask for help: completion would
+// offer the words help and h among arguments.
+func withoutHelpCommand(commands []*cli.Command) {
+	for _, c := range commands {
+		c.HideHelpCommand = true
+		withoutHelpCommand(c.Subcommands)
+	}
 }
 
 // personality lets links named guestwire-net and guestwire-vsock be these
@@ -65,14 +77,4 @@ func personality(args []string) []string {
 		return append([]string{"guestwire", sub}, args[1:]...)
 	}
 	return args
-}
-
-// usageError says which flag was wrong and where to read more, in one line
-// instead of the whole help.
-func usageError(c *cli.Context, err error, _ bool) error {
-	help := "guestwire --help"
-	if c.Command != nil && c.Command.Name != "" && c.Command.Name != "guestwire" {
-		help = "guestwire " + c.Command.Name + " --help"
-	}
-	return cli.Exit(fmt.Sprintf("%v (see %s)", err, help), 2)
 }

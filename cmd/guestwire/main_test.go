@@ -34,7 +34,18 @@ func TestUsageErrors(t *testing.T) {
 		says []string
 	}{
 		{"nett", []string{"nett", "--help"}},
-		{"net --mtuu 9000", []string{"mtuu", "guestwire net --help"}},
+		{"net --mtuu 9000", []string{"--mtuu", "did you mean --mtu?", "guestwire net --help"}},
+		{"net --nothing-like-it", []string{"no option --nothing-like-it (see guestwire net --help)"}},
+		{"net -t2222:22", []string{"-t2222:22", "if you mean -t, put a blank"}},
+		{"net -m big", []string{`-m "big"`, "whole number"}},
+		{"net --fd x", []string{`--fd "x"`, "whole number"}},
+		{"net --no-dhcp=x", []string{`--no-dhcp "x"`, "switch"}},
+		{"net --mtu", []string{"--mtu", "value is missing"}},
+		{"agent setup --wait 5", []string{`--wait "5"`, "5s", "guestwire agent setup --help"}},
+		{"--verison", []string{"did you mean --version?", "(see guestwire --help)"}},
+		{"check host", []string{"host"}},
+		{"doc", []string{"man", "descriptor"}},
+		{"doc man net", []string{"net"}},
 		{"net", []string{"--socket-path", "--fd"}},
 		{"net --socket-path /s extra", []string{"extra"}},
 		{"net --socket-path /s --log-level loud", []string{"loud", "debug"}},
@@ -145,8 +156,29 @@ func TestDocuments(t *testing.T) {
 	if out := run(t, "doc", "descriptor", "vsock"); !strings.Contains(string(out), "/guestwire-vsock") || !strings.Contains(string(out), `"type": "vsock"`) {
 		t.Errorf("doc descriptor vsock: %s", out)
 	}
+	if man := string(run(t, "doc", "man")); !strings.Contains(man, "guestwire agent redirect [options] [RULE...]") || !strings.Contains(man, "unix-listen:PATH") {
+		t.Error("the man page lacks the descriptions of the commands")
+	}
 	if man := run(t, "doc", "man"); !strings.Contains(string(man), "uds-path") || strings.Contains(string(man), "worker, ") || strings.Contains(string(man), "## worker") {
 		t.Error("the man page lacks the vsock options, or has the hidden command")
+	}
+}
+
+// A flag's line says its names once, and a default only where there is one.
+func TestFlagLine(t *testing.T) {
+	for _, tt := range []struct {
+		flag cli.Flag
+		want string
+	}{
+		{&cli.StringSliceFlag{Name: "tcp-ports", Aliases: []string{"t"}, Usage: "forward `SPEC`"}, "--tcp-ports, -t SPEC ...\tforward SPEC"},
+		{&cli.BoolFlag{Name: "check", Usage: "only check"}, "--check\tonly check"},
+		{&cli.BoolFlag{Name: "config-net", Usage: "set it up", DefaultText: "in a new one"}, "--config-net\tset it up (default: in a new one)"},
+		{&cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL`"}, "--log-level LEVEL\tLEVEL (default: info)"},
+		{&cli.IntFlag{Name: "mtu", Value: 1500, Usage: "in `BYTES`"}, "--mtu BYTES\tin BYTES (default: 1500)"},
+	} {
+		if got := flagLine(tt.flag); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
 	}
 }
 
