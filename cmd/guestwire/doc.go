@@ -60,7 +60,7 @@ func document(app *cli.App, kind, device string) (string, error) {
 	case "zsh":
 		return zshCompletion, nil
 	case "fish":
-		return app.ToFishCompletion()
+		return fishCompletion, nil
 	case "descriptor":
 		return descriptor(device)
 	}
@@ -127,8 +127,20 @@ complete -o bashdefault -o default -F _guestwire guestwire
 const zshCompletion = `#compdef guestwire
 _guestwire() {
   local -a opts
-  opts=("${(@f)$(${words[@]:0:#words[@]-1} ${words[CURRENT]} --generate-bash-completion 2>/dev/null)}")
-  _describe 'guestwire' opts
+  local cur=${words[CURRENT]}
+  [[ $cur == -- ]] && cur=- # by itself it would end the options
+  opts=(${(f)"$(${words[@]:0:#words[@]-1} $cur --generate-bash-completion 2>/dev/null)"})
+  _describe 'guestwire' opts || _files
 }
 compdef _guestwire guestwire
+`
+
+const fishCompletion = `function __guestwire_complete
+  set -l words (commandline -opc)
+  set -l cur (commandline -ct)
+  test "$cur" = --; and set cur - # by itself it would end the options
+  string match -q -- '-*' "$cur"; and set -a words $cur
+  $words --generate-bash-completion 2>/dev/null
+end
+complete -c guestwire -n 'count (__guestwire_complete) >/dev/null' -f -a '(__guestwire_complete)'
 `
