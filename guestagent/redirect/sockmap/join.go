@@ -118,7 +118,7 @@ func (f *flow) lag() (waits bool) {
 	if n := f.slot.redirected.Load(); n != f.seen {
 		f.seen, f.since = n, f.t.loop.Now()
 	}
-	if !q.stopped && f.t.loop.Now()-f.since < quiet {
+	if rests := (q.idle || !f.stream) && f.t.loop.Now()-f.since >= quiet; !q.stopped && !rests {
 		return true
 	}
 	if q, err := lookAt(f.slot.lookOut); err != nil || q.backlog > 0 {

@@ -206,7 +206,8 @@ func (s *slot) remove() {
 type queues struct {
 	receive uint32 // buffers that the program has not seen yet
 	backlog uint32 // redirected buffers that are not sent yet
-	stopped bool   // the peer of a UNIX socket can send no more until some are taken
+	idle    bool   // the peer of a UNIX socket has no others under way but those of receive
+	stopped bool   // and it can send no more until some of these are taken
 }
 
 var errNotThere = errors.New("the socket has left the map")
@@ -223,6 +224,7 @@ func lookAt(it *link.Iter) (q queues, err error) {
 		return q, errNotThere
 	}
 	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
-	sent, most := u32(8), u32(12) // sk_wmem_alloc is one more than the bytes
-	return queues{receive: u32(0), backlog: u32(4), stopped: most > 0 && sent > most}, nil
+	sent, most, queued := u32(8), u32(12), u32(16)
+	idle := most > 0 && sent == queued+1 // sk_wmem_alloc is one more than the bytes
+	return queues{receive: u32(0), backlog: u32(4), idle: idle, stopped: idle && queued >= most}, nil
 }
