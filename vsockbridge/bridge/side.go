@@ -54,7 +54,7 @@ type listener struct {
 	file unixsock.Listener
 }
 
-const backlog = 128
+const backlog = 4096 // which the kernel cuts to net.core.somaxconn
 
 func newListener(a Address) (side, error) {
 	l := &listener{a: a, file: unixsock.Listener{FD: -1}}
