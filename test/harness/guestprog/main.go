@@ -7,7 +7,7 @@
 //	guestprog blast|drain ADDR N CHUNK [BUFFER] bytes per second, guest to host and back; rtt ADDR N, churn ADDR N: microseconds
 //	guestprog slow ADDR N SEED                  get by a reader that pauses
 //	guestprog seqpacket CID PORT                messages of all sizes to an echo server
-//	guestprog dgrams PATH N SEED MAX [fixed]    N bytes to a UNIX datagram socket
+//	guestprog dgrams PATH N SEED MAX [fixed]    N bytes to a UNIX datagram socket; pour PATH N CHUNK: to a stream socket
 //	guestprog udp-sizes ADDR:PORT [SIZE...]     guestprog udp-ask ADDR:PORT TEXT
 //	guestprog dns udp|tcp SERVER NAME TYPE      prints the answers, one a line, sorted
 //	guestprog dhcp6 IFACE                       prints what a DHCPv6 server assigns, by request and by rapid commit
@@ -31,7 +31,7 @@ func main() {
 	}
 	commands := map[string]func(args []string) error{
 		"agent": runAgent, "serve": serve, "udp-sizes": udpSizes, "udp-ask": udpAsk,
-		"dns": dnsQuery, "dhcp6": dhcp6, "udp-flood": udpFlood, "seqpacket": seqpacket, "dgrams": dgrams,
+		"dns": dnsQuery, "dhcp6": dhcp6, "udp-flood": udpFlood, "seqpacket": seqpacket, "dgrams": dgrams, "pour": pour,
 	}
 	for _, name := range []string{"get", "put", "slow", "half", "reset-in", "reset-out", "refused", "parallel", "ask"} {
 		commands[name] = func(args []string) error { return stream(name, args) }
