@@ -19,11 +19,13 @@ const (
 
 // Frames implements link.Handler.
 func (t *Translator) Frames(batch []link.Frame) {
+	t.inBatch = true
 	for i := range batch {
 		t.frame(&batch[i])
 	}
 	t.tcp.EndBatch()
 	t.udp.EndBatch()
+	t.inBatch = false
 }
 
 // frame leads one frame to the room that answers for it.

@@ -34,8 +34,9 @@ type Translator struct {
 
 	lease4, lease6 wire.Addr // the guest's configured addresses
 
-	packet wire.Packet // the frame at hand, parsed
-	stats  counters
+	packet  wire.Packet // the frame at hand, parsed
+	inBatch bool        // Frames runs, or a fault has cut it short
+	stats   counters
 }
 
 // New composes a translator and opens the sockets of its inbound forwards. It
@@ -202,10 +203,16 @@ func (t *Translator) LinkUp(ep link.Endpoint, fresh bool) {
 	t.resume()
 }
 
-// LinkDown implements link.Handler.
+// LinkDown implements link.Handler. It never comes from within Frames. When a fault
+// of guest memory has cut that short, what was gathered refers to memory that may
+// go, and counts as received without having been sent: no flow of it can go on.
 func (t *Translator) LinkDown() {
 	t.port.Up = false
 	t.neigh.LinkDown()
+	if t.inBatch {
+		t.inBatch = false
+		t.reset()
+	}
 }
 
 // GuestGone implements link.Handler.

@@ -3,6 +3,8 @@ package translate
 import (
 	"net"
 	"net/netip"
+	"runtime/debug"
+	"syscall"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -61,9 +63,14 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 	return r
 }
 
-// send puts the layers together, with lengths and checksums, and gives them to
-// the translator as one frame of two segments.
+// send gives the translator one frame.
 func (r *rig) send(ls ...gopacket.SerializableLayer) {
+	r.t.Helper()
+	r.tr.Frames([]link.Frame{r.frame(ls...)})
+}
+
+// frame puts the layers together, with lengths and checksums, in two segments.
+func (r *rig) frame(ls ...gopacket.SerializableLayer) link.Frame {
 	r.t.Helper()
 	buf := gopacket.NewSerializeBuffer()
 	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
@@ -71,7 +78,7 @@ func (r *rig) send(ls ...gopacket.SerializableLayer) {
 		r.t.Fatal(err)
 	}
 	b := buf.Bytes()
-	r.tr.Frames([]link.Frame{{Len: len(b), Segs: [][]byte{b[:20], b[20:]}}})
+	return link.Frame{Len: len(b), Segs: [][]byte{b[:20], b[20:]}}
 }
 
 func (r *rig) counter(name string) (value uint64) {
@@ -230,6 +237,30 @@ func TestReboot(t *testing.T) {
 	}
 	if len(r.tr.Bound()) == 0 {
 		t.Error("the forward is gone")
+	}
+}
+
+// A fault of guest memory that cuts a batch short ends the flows: nothing that was
+// gathered is sent later, from memory that is another's by then.
+func TestBatchCutShort(t *testing.T) {
+	r := newRig(t, nil)
+	gone, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(gone) }()
+	good := r.frame(udp4("10.0.2.15", "198.51.100.7", 9)...)
+	func() {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() { _ = recover() }() // as the loop does
+		r.tr.Frames([]link.Frame{good, {Len: len(gone), Segs: [][]byte{gone}}})
+		t.Fatal("no fault")
+	}()
+	r.tr.LinkDown()
+	r.tr.LinkUp(r.ep, false)
+	r.send(udp4("10.0.2.15", "198.51.100.8", 9)...)
+	if r.counter("flows") != 1 || r.counter("udp_to_host") != 1 {
+		t.Errorf("%d flows, %d datagrams sent; want one, of the second batch", r.counter("flows"), r.counter("udp_to_host"))
 	}
 }
 
