@@ -158,28 +158,7 @@ func TestAgentSetup(t *testing.T) {
 
 // The same under `guestwire daemon`, in User Mode Linux: another kernel, and Debian's own tools to look with.
 func TestAgentSetupUMLDaemon(t *testing.T) {
-	guestwireOnly(t)
-	e := newEnv(t, setup{noGuest: true})
-	path := func(name string) string { return filepath.Join(e.dir, name) }
-	file := fmt.Sprintf("guests:\n  vm:\n    net:\n      socket-path: %[1]s\n      hostname: by-daemon\n    vsock:\n      socket-path: %[2]s\n      guest-cid: 3\n      uds-path: %[3]s\n",
-		path("n.sock"), path("v.sock"), path("u"))
-	if err := os.WriteFile(path("guests.yaml"), []byte(file), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d, err := spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: path("guests.log")}, shared.guestwire, "daemon", "--config", path("guests.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Kill)
-	if err := d.WaitOutput("ready, 1 worker", 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	e.g, err = guest.StartUML(guest.UMLConfig{Kernel: shared.lab.UML(), Tree: shared.lab.Tree(), Prog: shared.guestprog, Dir: path("uml"), Sockets: []string{path("n.sock")}, VSock: path("v.sock"),
-		Add: []string{shared.guestwire}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.g.Stop)
+	e := newUMLAgentEnv(t)
 	t.Log(e.sh(t, "uname -r"))
 	if e.sh(t, "ls -d /sys/class/net/eth* | wc -l") != "1" {
 		t.Fatal("it has several cards")
@@ -419,12 +398,8 @@ func TestAgentUnits(t *testing.T) {
 		t.Skip("needs the lab: run `make test`")
 	}
 	dir := t.TempDir()
-	var units []string
-	files, err := filepath.Glob("../../guestagent/systemd/*")
-	if err != nil || len(files) != 3 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, f := range files {
+	var list []string
+	for _, f := range units(t) {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
@@ -433,9 +408,9 @@ func TestAgentUnits(t *testing.T) {
 		if err := os.WriteFile(to, []byte(strings.ReplaceAll(string(b), "/usr/bin/guestwire", shared.guestwire)), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		units = append(units, to)
+		list = append(list, to)
 	}
-	out, err := spawn.Run(time.Minute, spawn.Options{}, systemdProgram("systemd-analyze", append([]string{"verify", "--man=no"}, units...)...)...)
+	out, err := spawn.Run(time.Minute, spawn.Options{}, systemdProgram("systemd-analyze", append([]string{"verify", "--man=no"}, list...)...)...)
 	if err != nil || strings.Contains(out, "guestwire") { // it has remarks about units of this machine as well
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
