@@ -218,6 +218,8 @@ func (f *flow) drain(r *Relay, dst *end) (verdict, unix.Errno) {
 	case errno == unix.EMSGSIZE && dst.Kind == Datagram:
 		r.stats.TooLong++
 		n = f.to - f.from
+	case errno == unix.EMSGSIZE && dst.widen(r.c.MaxMessage):
+		return f.drain(r, dst)
 	case errno != 0:
 		return broken, errno
 	}

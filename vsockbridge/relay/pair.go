@@ -24,10 +24,25 @@ type end struct {
 	rd, wr         watch
 	inSock, outSok bool
 	domain         int // of the socket that is read; 0 for a pipe
+	widened        bool
 }
 
 // both says that one socket serves both directions.
 func (e *end) both() bool { return e.In == e.Out && e.In >= 0 }
+
+// widen has the send buffer of a socket hold a message of n bytes, if the host
+// allows. It reports false from the second time on.
+func (e *end) widen(n int) bool {
+	if e.widened {
+		return false
+	}
+	e.widened = true
+	// The kernel doubles n, for what a message costs beside its bytes.
+	if unix.SetsockoptInt(e.Out, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, n) != nil {
+		_ = unix.SetsockoptInt(e.Out, unix.SOL_SOCKET, unix.SO_SNDBUF, n) // net.core.wmem_max caps it
+	}
+	return true
+}
 
 // Pair is two ends that are joined. It is an eventloop.Source.
 type Pair struct {

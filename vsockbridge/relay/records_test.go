@@ -191,6 +191,25 @@ func TestDatagramTooLongForTarget(t *testing.T) {
 	}
 }
 
+// A message within MaxMessage that exceeds what a socket's send buffer is by
+// default (208 KiB) goes through, as far as the host lets buffers grow (416 KiB).
+func TestLongMessage(t *testing.T) {
+	g := newRig(t, Config{})
+	from, a := socks(t, unix.SOCK_STREAM)
+	to, z := socks(t, unix.SOCK_SEQPACKET)
+	g.start(Socket(a, Framed), Socket(z, Seqpacket))
+	want := pattern(400_000)
+	left := frames(want, []byte("next"))
+	g.until("all is sent", func() bool {
+		if n, err := unix.Write(from, left); err == nil {
+			left = left[n:]
+		}
+		return len(left) == 0
+	})
+	same(t, g.message(to), want)
+	same(t, g.message(to), []byte("next"))
+}
+
 func TestStreamEndsWithinFrame(t *testing.T) {
 	for _, b := range [][]byte{{0}, {0, 0, 0, 2, 'x'}} {
 		g := newRig(t, Config{})
