@@ -13,7 +13,7 @@ import (
 // direction has ended. Linux' own time-out for closing vsock sockets.
 const lingerTime = 8 * time.Second
 
-// messageMax is the longest message that is sent whole.
+// messageMax is the longest message that is sent; a longer one ends the connection.
 const messageMax = 1 << 20
 
 // wholeMessages makes an End of a seqpacket AF_VSOCK socket. Linux sends a message
@@ -66,9 +66,9 @@ func sendWhole(fd, queue int) {
 	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &every, nil)
 	buf := make([]byte, messageMax)
 	for {
-		n, _, err := unix.Recvfrom(queue, buf, 0)
+		n, _, err := unix.Recvfrom(queue, buf, unix.MSG_TRUNC)
 		switch {
-		case err != nil:
+		case err != nil || n > len(buf):
 			return
 		case n == 0 && relay.Ended(queue):
 			_ = unix.Shutdown(fd, unix.SHUT_WR)

@@ -54,6 +54,32 @@ func TestSenderWhenPeerGoes(t *testing.T) {
 	o.done()
 }
 
+// A message longer than the sender holds ends the connection, rather than being
+// passed on in part.
+func TestSenderTooLong(t *testing.T) {
+	peer, fd := packets(t)
+	o, err := wholeMessages(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(o.In)
+	for _, s := range []int{o.Out, o.In} {
+		if err := unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*messageMax); err != nil {
+			t.Skip("needs CAP_NET_ADMIN for such a message: ", err)
+		}
+	}
+	unix.SetNonblock(o.Out, false)
+	if n, err := unix.Write(o.Out, make([]byte, messageMax+1)); err != nil {
+		t.Fatal(n, err)
+	}
+	p := []unix.PollFd{{Fd: int32(peer), Events: unix.POLLIN}, {Fd: int32(o.Out)}}
+	if n, _ := unix.Poll(p, 20000); n != 1 || p[1].Revents&unix.POLLHUP == 0 {
+		t.Errorf("the peer has got something (%#x), the relay's side is told %#x", p[0].Revents, p[1].Revents)
+	}
+	unix.Close(o.Out)
+	o.done()
+}
+
 func packets(t *testing.T) (peer, fd int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
