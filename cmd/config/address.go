@@ -35,6 +35,9 @@ func (n *Net) addressing(o *Options, host func() (HostNet, error)) error {
 		seen[i] = true
 		f.Guest = p
 		f.Gateway, f.DNS = derive(p, 2), derive(p, 3)
+		if f.DNS == f.Gateway || f.DNS == broadcast(p) {
+			f.DNS = f.Gateway // there is no room for both
+		}
 	}
 	for _, g := range o.Gateways {
 		a, err := netip.ParseAddr(g)
@@ -89,6 +92,10 @@ func parseGuest(s string) (netip.Prefix, error) {
 		return p, wrong("--address", s, "a guest needs a unicast address")
 	case a.Is4() && p.Bits() > 30, a.Is6() && p.Bits() > 126:
 		return p, wrong("--address", s, "the prefix leaves no room for a gateway beside the guest: use /%d or shorter", 30+96*b2i(a.Is6()))
+	case a == p.Masked().Addr():
+		return p, wrong("--address", s, "is the address of the network itself: give the guest one in it, like %s/%d", a.Next(), p.Bits())
+	case a == broadcast(p):
+		return p, wrong("--address", s, "is the broadcast address of the network: give the guest another one in it, like %s/%d", derive(p, 1), p.Bits())
 	}
 	return p, nil
 }
@@ -104,6 +111,18 @@ func derive(p netip.Prefix, k int) netip.Addr {
 		a = p.Masked().Addr().Next()
 	}
 	return a
+}
+
+// broadcast is the last address of an IPv4 prefix; IPv6 has none.
+func broadcast(p netip.Prefix) netip.Addr {
+	if !p.Addr().Is4() {
+		return netip.Addr{}
+	}
+	a := p.Masked().Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		a[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(a)
 }
 
 func (n *Net) family(a netip.Addr) (*Family, int) {
@@ -136,8 +155,8 @@ func (n *Net) resolvers(o *Options) error {
 	}
 	for _, s := range o.DNS {
 		a, err := netip.ParseAddr(s)
-		if err != nil {
-			return wrong("--dns", s, "write the address of a resolver that is told to the guest")
+		if err != nil || a.Zone() != "" {
+			return wrong("--dns", s, "write the address of a resolver that is told to the guest, without a zone: that would be ours")
 		}
 		n.Announce = append(n.Announce, a)
 	}
@@ -169,7 +188,7 @@ func (n *Net) policy(o *Options) error {
 	}
 	for _, s := range o.Outbound {
 		a, err := netip.ParseAddr(s)
-		if err != nil {
+		if err != nil || a.Zone() != "" {
 			return wrong("--outbound", s, "write a source address of this host (an interface goes to --outbound-if4, --outbound-if6)")
 		}
 		if a.Is4() {

@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"net/netip"
+	"strings"
 
 	"guestwire/translate/forward"
 )
@@ -154,10 +155,13 @@ func (n *Net) names(o *Options) error {
 		if len(f.val) > f.max {
 			return wrong(f.opt, f.val, "has %d bytes, at most %d fit", len(f.val), f.max)
 		}
+		if f.val != "" && !isDomain(f.val) {
+			return wrong(f.opt, f.val, "write letters, digits, '-' and '_', with a '.' between labels")
+		}
 	}
 	for _, s := range o.Search {
 		if s == "" || len(s) > 253 {
-			return wrong("--search", s, "a DNS domain has 1 to 253 bytes")
+			return wrong("--search", s, "write a DNS domain of at most 253 bytes, like lan.example")
 		}
 	}
 	if o.MAC != "" {
@@ -171,6 +175,22 @@ func (n *Net) names(o *Options) error {
 		n.MAC = [6]byte(m)
 	}
 	return nil
+}
+
+// isDomain says whether s is made of labels as hosts have them (RFC 1123, 2.1, and
+// the '_' that is in use). A final dot may stand behind them.
+func isDomain(s string) bool {
+	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' {
+			return false
+		}
+		for _, c := range []byte(label) {
+			if c != '-' && c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (n *Net) limits(o *Options) error {

@@ -101,7 +101,7 @@ func TestAnnouncement(t *testing.T) {
 			"mtu":1500,"dns":["10.0.2.3","fd67:7765:7374::3"],"search":["old.example"]}`},
 		{"given", config.Options{IPv4Only: true, Addresses: []string{"192.0.2.7/24"}, Gateways: []string{"192.0.2.1"}, MTU: 9000, Hostname: "vm", DNS: []string{"192.0.2.53"}, Search: []string{"a.example"}},
 			`{"addresses":["192.0.2.7/24"],"routes":[{"to":"0.0.0.0/0","via":"192.0.2.1"}],"mtu":9000,"hostname":"vm","dns":["192.0.2.53"],"search":["a.example"]}`},
-		{"names that no guest takes", config.Options{IPv4Only: true, Hostname: "a b", Search: []string{"x;y", "b.example"}},
+		{"names that no guest takes", config.Options{IPv4Only: true, Hostname: "vm.", Search: []string{"x;y", "b.example"}},
 			`{"addresses":["10.0.2.15/24"],"routes":[{"to":"0.0.0.0/0","via":"10.0.2.2"}],"mtu":1500,"dns":["10.0.2.3"],"search":["b.example"]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
