@@ -38,7 +38,7 @@ const (
 	evCredit                   // CREDIT_UPDATE, CREDIT_REQUEST, SHUTDOWN of nothing
 	evViolation                // a packet that cannot be
 	evConnected                // of the host socket: connect has succeeded
-	evFailed                   // there is none
+	evFailed                   // there is none (any more)
 	evEOF                      // all has been read, its peer sends no more
 	evClosed                   // the same, and its peer receives no more
 	evBroken                   // its peer receives no more
@@ -99,7 +99,7 @@ func (s state) step(e event) (state, action) {
 		}
 	case orphan:
 		switch e {
-		case evFlushed, evClosed, evBroken, evTimeout:
+		case evFlushed, evClosed, evBroken, evFailed, evTimeout:
 			return s.forget()
 		}
 	}

@@ -72,6 +72,7 @@ func TestStates(t *testing.T) {
 		{"anything else has its answer", gone, evData, gone, 0},
 		{"orphan flushed", state{phase: orphan}, evFlushed, state{}, forget},
 		{"orphan of a dead socket", state{phase: orphan}, evBroken, state{}, forget},
+		{"orphan of a device that goes", state{phase: orphan}, evFailed, state{}, forget},
 		{"orphan for too long", state{phase: orphan}, evTimeout, state{}, forget},
 	} {
 		if to, act := tc.from.step(tc.event); to != tc.to || act != tc.act {

@@ -291,3 +291,26 @@ func TestClose(t *testing.T) {
 		t.Error("the host socket is open")
 	}
 }
+
+// TestCloseWithOrphan: no host socket outlives its device, not even one that has
+// still to get what a guest sent before it went.
+func TestCloseWithOrphan(t *testing.T) {
+	r := newRig(t)
+	g := r.guest(1000, 80)
+	s := g.connect()
+	r.post(20)
+	for r.d.pool.out == 0 {
+		g.send(make([]byte, 64<<10), 0)
+		r.settle()
+		r.ring[txQueue].Reap()
+	}
+	g.do(packet.Shutdown, packet.ShutdownBoth)
+	g.do(packet.Reset, 0)
+	if r.d.conns.used != 1 {
+		t.Fatal("there is no orphan")
+	}
+	r.d.Close()
+	if _, eof := s.read(); !eof || r.d.conns.used != 0 || r.d.pool.out != 0 {
+		t.Errorf("the host socket is closed %v, %d connections, %d chunks are left", eof, r.d.conns.used, r.d.pool.out)
+	}
+}
