@@ -33,7 +33,8 @@ func (j *joiner) Join(a, b relay.End, ended func(relay.Result)) bool {
 	if family(a.In) == unix.AF_VSOCK {
 		local, vsock, swapped = b, a, true
 	}
-	p, why := choose(shape{local.Kind, vsock.Kind, family(local.In), j.rule.Path, j.why})
+	s := shape{local.Kind, vsock.Kind, family(local.In), local.Out >= 0, j.rule.Path, j.why}
+	p, why := choose(s)
 	if p == Sockmap {
 		err := j.table.Start(local, vsock, func(r relay.Result) {
 			if swapped {
@@ -45,7 +46,8 @@ func (j *joiner) Join(a, b relay.End, ended func(relay.Result)) bool {
 			j.flows[Sockmap]++
 			return true
 		}
-		p, why = choose(shape{local.Kind, vsock.Kind, family(local.In), j.rule.Path, err})
+		s.sockmap = err
+		p, why = choose(s)
 	}
 	if why != "" {
 		j.fell++

@@ -31,6 +31,7 @@ func (p Path) wanted() bool { return p < Messages }
 type shape struct {
 	local, vsock relay.Kind // what the ends carry
 	family       int        // of the local end's socket
+	answers      bool       // bytes go to the local end too
 	want         Path
 	sockmap      error // why the kernel cannot; nil: it can
 }
@@ -46,7 +47,7 @@ func choose(s shape) (p Path, why string) {
 	case s.local == relay.Datagram:
 		next = Copy // there is no splicing from datagrams
 	}
-	eligible := bytes && s.family == unix.AF_UNIX
+	eligible := bytes && s.family == unix.AF_UNIX && (s.local == relay.Stream || !s.answers)
 	switch {
 	case s.want == Copy && next == Splice:
 		return Copy, ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"guestwire/guestagent/redirect/sockmap"
@@ -40,8 +41,21 @@ func New(c Config) (*Redirect, error) {
 		c.Log = func(string, ...any) {}
 	}
 	r := &Redirect{c: c, told: map[string]bool{}}
-	if r.kernel, r.why = sockmap.Open(c.MaxSlots); r.why != nil {
-		r.kernel = nil
+	if err := r.open(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// open finds out what the kernel can do, if any rule wants to know, since reading
+// its types takes a tenth of a second; and opens the rules' sockets.
+func (r *Redirect) open() error {
+	c := &r.c
+	if slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.mayRedirect() }) {
+		if r.kernel, r.why = sockmap.Open(c.MaxSlots); r.why != nil {
+			r.kernel = nil
+		}
 	}
 	for i := range c.Rules {
 		rule := &c.Rules[i]
@@ -50,12 +64,11 @@ func New(c Config) (*Redirect, error) {
 			Joiner: func(l *eventloop.Loop) bridge.Joiner { return r.newJoiner(rule, l) },
 		})
 		if err != nil {
-			r.Close()
-			return nil, fmt.Errorf("%s: %w", rule.Text, err)
+			return fmt.Errorf("%s: %w", rule.Text, err)
 		}
 		r.bridges = append(r.bridges, b)
 	}
-	return r, nil
+	return nil
 }
 
 // once logs a reason the first time that it is met.

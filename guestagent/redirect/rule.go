@@ -37,9 +37,20 @@ var endKinds = []endKind{
 	{"vsock", "vsock-listen", "vsock-connect", 0, "buffer", "wait buffer"},
 }
 
+// vsockBuffer is a vsock's receive buffer, unless a rule says otherwise: as much as
+// the window of our own device. Newer kernels send no more at a time than they
+// would receive, and by default that is 256 KiB.
+const vsockBuffer = "buffer=1M"
+
 // form is a rule cut in two: addresses may contain =, but not an = with the name
 // of a kind behind it.
 var form = regexp.MustCompile(`^(unix|unix-dgram|unix-seqpacket|tcp|vsock):(.*)=(unix|unix-dgram|unix-seqpacket|tcp|vsock):(.*)$`)
+
+// mayRedirect says that a flow of the rule may be left to the kernel.
+func (r *Rule) mayRedirect() bool {
+	raw := r.From.Type == unix.SOCK_DGRAM && !r.To.Frame
+	return r.Path == Sockmap || r.Path == Auto && raw
+}
 
 // Parse reads a rule: FROM=TO, each an address with options behind commas.
 //
@@ -117,6 +128,9 @@ func (r *Rule) path(own []string) error {
 // address makes one end in package bridge's words.
 func address(k *endKind, kind, where, options, allowed string, typ int, raw bool) (bridge.Address, error) {
 	words := []string{kind + ":" + where}
+	if k.typ == 0 {
+		words = append(words, vsockBuffer) // before the options, which may say otherwise
+	}
 	for _, o := range strings.Split(options, ",") {
 		name, _, _ := strings.Cut(o, "=")
 		switch {
