@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 		{"vsock-listen:1024", Address{CID: unix.VMADDR_CID_ANY, Port: 1024, Type: unix.SOCK_STREAM}, relay.Stream, ""},
 		{"vsock-listen:any:5", Address{CID: unix.VMADDR_CID_ANY, Port: 5, Type: unix.SOCK_STREAM}, relay.Stream, "vsock-listen:5"},
 		{"vsock-listen:1:1024,buffer=4M", Address{CID: 1, Port: 1024, Type: unix.SOCK_STREAM, Buffer: 4 << 20}, relay.Stream, ""},
-		{"vsock-connect:host:4294967294,type=seqpacket,buffer=64K", Address{CID: 2, Port: 4294967294, Type: unix.SOCK_SEQPACKET, Buffer: 65536}, relay.Seqpacket, "vsock-connect:2:4294967294"},
+		{"vsock-connect:host:4294967294,type=seqpacket,buffer=512K", Address{CID: 2, Port: 4294967294, Type: unix.SOCK_SEQPACKET, Buffer: 512 << 10}, relay.Seqpacket, "vsock-connect:2:4294967294"},
 		{"tcp-listen:[::1]:0", Address{HostPort: "[::1]:0", Type: unix.SOCK_STREAM}, relay.Stream, ""},
 		{"tcp-listen::80", Address{HostPort: ":80", Type: unix.SOCK_STREAM}, relay.Stream, ""},
 		{"tcp-connect:example.org:443", Address{HostPort: "example.org:443", Type: unix.SOCK_STREAM}, relay.Stream, ""},
@@ -105,6 +105,7 @@ func TestWrongAddresses(t *testing.T) {
 		{"vsock-connect:2:1,type=dgram", "no vsock datagrams"},
 		{"vsock-connect:2:1,buffer=lots", "4M"},
 		{"vsock-connect:2:1,buffer=2000M", "1024M"},
+		{"vsock-connect:2:1,buffer=255K", "256K"},
 		{"vsock-connect:2:1,wait=5", "500ms"},
 		{"vsock-connect:2:1,wait=-5s", "500ms"},
 	} {

@@ -114,6 +114,11 @@ func owner(s string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
+// leastBuffer is the kernel's default for vsock. Less is not taken: the connection
+// is open when it is set, and its peer may have sent what the default had promised
+// room for, which the kernel would drop.
+const leastBuffer = 256 << 10
+
 // size reads a number of bytes, with K or M for KiB or MiB.
 func size(s string) (uint64, error) {
 	digits, unit := s, uint64(1)
@@ -124,8 +129,8 @@ func size(s string) (uint64, error) {
 		digits, unit = s[:len(s)-1], 1<<20
 	}
 	n, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil || n == 0 || n*unit > 1<<30 {
-		return 0, fmt.Errorf("buffer=%s: use a number of bytes up to 1024M, such as 4M or 256K", s)
+	if err != nil || n*unit < leastBuffer || n*unit > 1<<30 {
+		return 0, fmt.Errorf("buffer=%s: use a number of bytes from 256K, the kernel's default, to 1024M, such as 4M", s)
 	}
 	return n * unit, nil
 }
