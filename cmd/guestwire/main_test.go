@@ -37,6 +37,8 @@ func TestUsageErrors(t *testing.T) {
 		{"net --mtuu 9000", []string{"--mtuu", "did you mean --mtu?", "guestwire net --help"}},
 		{"net --nothing-like-it", []string{"no option --nothing-like-it (see guestwire net --help)"}},
 		{"net -t2222:22", []string{"-t2222:22", "if you mean -t, put a blank"}},
+		{"net --fd 987", []string{`--fd "987"`, "UNIX socket"}},
+		{"vsock -s /tmp/a --guest-cid 3 --uds-path /tmp/a", []string{"--uds-path", "has this socket already"}},
 		{"net -m big", []string{`-m "big"`, "whole number"}},
 		{"net --fd x", []string{`--fd "x"`, "whole number"}},
 		{"net --no-dhcp=x", []string{`--no-dhcp "x"`, "switch"}},

@@ -62,7 +62,7 @@ func runVM(c *cli.Context, log *slog.Logger) error {
 	}
 	dir, cid, err := openRunDir(runtimeDir(), o.Vsock.GuestCID)
 	if err != nil {
-		return fmt.Errorf("no place for the VM's sockets: %w", err)
+		return err
 	}
 	defer dir.close()
 	o.Net.SocketPath = filepath.Join(dir.path, "net.sock")

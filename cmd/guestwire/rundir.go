@@ -26,8 +26,11 @@ type runDir struct {
 func openRunDir(parent string, cid int64) (*runDir, int64, error) {
 	if cid != 0 {
 		d, err := lockDir(filepath.Join(parent, fmt.Sprintf("guestwire-%d", cid)))
-		if err == syscall.EWOULDBLOCK {
+		switch {
+		case err == syscall.EWOULDBLOCK:
 			err = fmt.Errorf("--guest-cid \"%d\": another guestwire run has given it to its guest: choose another one, or leave it out for one that is free", cid)
+		case err != nil:
+			err = fmt.Errorf("no place for the VM's sockets: %w (XDG_RUNTIME_DIR, or TMPDIR, names the folder for it)", err)
 		}
 		return d, cid, err
 	}
@@ -39,7 +42,7 @@ func openRunDir(parent string, cid int64) (*runDir, int64, error) {
 		}
 		last = err
 	}
-	return nil, 0, fmt.Errorf("no CID from %d to %d is free: %w", firstCID, lastCID, last)
+	return nil, 0, fmt.Errorf("no place for the VM's sockets: no CID from %d to %d is free: %w (XDG_RUNTIME_DIR, or TMPDIR, names the folder for it)", firstCID, lastCID, last)
 }
 
 // lockDir makes and locks a folder that is ours alone.

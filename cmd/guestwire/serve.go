@@ -5,7 +5,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"guestwire/cmd/config"
 	"guestwire/cmd/worker"
@@ -13,6 +17,14 @@ import (
 
 // serve is a device command: it serves guests until a signal ends it.
 func serve(command string, guests []config.Guest, log *slog.Logger) error {
+	if err := config.Clash(guests); err != nil {
+		return cli.Exit(err.Error(), 2)
+	}
+	for i := range guests {
+		if err := checkFD(&guests[i]); err != nil {
+			return cli.Exit(err.Error(), 2)
+		}
+	}
 	w, err := worker.New(guests, log)
 	if err != nil {
 		return err
@@ -22,6 +34,31 @@ func serve(command string, guests []config.Guest, log *slog.Logger) error {
 	fmt.Fprintf(os.Stderr, "guestwire %s: ready on %s\n", command, w.Ready())
 	go control(w, sig)
 	return w.Run()
+}
+
+// checkFD makes sure that --fd names an open socket: what it says was right or wrong
+// before we came.
+func checkFD(g *config.Guest) error {
+	fd := -1
+	if g.Net != nil && g.Net.SocketPath == "" {
+		fd = g.Net.FD
+	} else if g.Vsock != nil && g.Vsock.SocketPath == "" {
+		fd = g.Vsock.FD
+	}
+	if fd < 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	want := ""
+	switch err := unix.Fstat(fd, &st); {
+	case err != nil:
+		want = "nothing is open as this descriptor: whoever starts guestwire has to leave it a UNIX socket there"
+	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
+		want = "is no socket: pass a UNIX socket that is connected or listens"
+	default:
+		return nil
+	}
+	return &config.Error{Option: "--fd", Value: strconv.Itoa(fd), Want: want}
 }
 
 // catch has the signals delivered, and those of a broken pipe lost: that nobody

@@ -17,7 +17,7 @@ func vsockFlags() []cli.Flag {
 func addressVsockFlags() []cli.Flag {
 	const cat = "Vsock device"
 	return []cli.Flag{
-		&cli.Int64Flag{Name: "guest-cid", Usage: "the guest's address: a `CID` from 3 on", DefaultText: "run: the first that is free", Category: cat},
+		&cli.Int64Flag{Name: "guest-cid", Usage: "the guest's address: a `CID` from 3 on; guestwire run takes the first that is free if none is given", Category: cat},
 		&cli.Int64Flag{Name: "tx-buffer-size", Usage: "`BYTES` that a connection may have under way from the guest", DefaultText: strconv.Itoa(config.DefaultTxBuffer), Category: cat},
 		&cli.IntFlag{Name: "max-connections", Usage: "at most `N` connections at a time", DefaultText: strconv.Itoa(config.DefaultMaxConns), Category: cat},
 		&cli.IntFlag{Name: "queue-size", Usage: "accepted for vhost-device-vsock's sake and checked: rings have the `SIZE` that the frontend gives them", DefaultText: "the frontend's", Category: cat},

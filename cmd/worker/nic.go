@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -41,6 +40,9 @@ type attachment interface {
 
 func (w *Worker) openNIC(cfg *config.Net, log *slog.Logger) (n *nic, err error) {
 	n = &nic{cfg: cfg, log: log, loop: w.loop, stop: w.Stop}
+	if err := checkOutbound(cfg); err != nil {
+		return n, err
+	}
 	if n.host, err = hostsock.NewKernel(w.loop); err != nil {
 		return n, err
 	}
@@ -129,14 +131,6 @@ func (n *nic) translateConfig() translate.Config {
 		t.V6 = translate.Net{Guest: c.V6.Guest, Gateway: c.V6.Gateway, DNS: c.V6.DNS}
 	}
 	return t
-}
-
-func outbound(a netip.Addr, device string) hostsock.Options {
-	o := hostsock.Options{Device: device}
-	if a.IsValid() {
-		o.Bind = netip.AddrPortFrom(a, 0)
-	}
-	return o
 }
 
 // newRand is an unpredictable generator for the loop: ChaCha8 under a random key.
