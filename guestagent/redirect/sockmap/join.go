@@ -18,8 +18,10 @@ const (
 	// maxTries is how often it asks for a slot.
 	maxTries = 12
 
-	// quiet is for how long nothing must have come before stuck buffers are moved.
-	quiet = eventloop.Time(500 * time.Millisecond)
+	// quiet is for how long nothing must have come before stuck buffers are moved,
+	// and waiting the same for datagrams whose senders wait.
+	quiet   = eventloop.Time(500 * time.Millisecond)
+	waiting = eventloop.Time(20 * time.Millisecond)
 
 	firstPoll = eventloop.Time(time.Millisecond)
 	longPoll  = eventloop.Time(32 * time.Millisecond)
@@ -118,7 +120,10 @@ func (f *flow) lag() (waits bool) {
 	if n := f.slot.redirected.Load(); n != f.seen {
 		f.seen, f.since = n, f.t.loop.Now()
 	}
-	if rests := (q.idle || !f.stream) && f.t.loop.Now()-f.since >= quiet; !q.stopped && !rests {
+	switch rests := f.t.loop.Now() - f.since; {
+	case f.stream && (q.stopped || q.idle && rests >= quiet):
+	case !f.stream && (rests >= quiet || q.full && rests >= waiting):
+	default:
 		return true
 	}
 	if q, err := lookAt(f.slot.lookOut); err != nil || q.backlog > 0 {

@@ -55,6 +55,7 @@ type layout struct {
 	peer       int32 // unix_sock.peer
 	sent       int32 // sock.sk_wmem_alloc
 	sendBuffer int32 // sock.sk_sndbuf
+	most       int16 // sock.sk_max_ack_backlog, of a datagram socket's queue
 }
 
 // psockFlags are the low bits of sk_user_data that are no address.
@@ -82,6 +83,7 @@ func readLayout() (l layout, err error) {
 		receive: int16(at("sock", "sk_receive_queue")), userData: int16(at("sock", "sk_user_data")), backlog: at("sk_psock", "ingress_skb"),
 		qlen: at("sk_buff_head", "qlen"), first: at("sk_buff_head", "next"), next: at("sk_buff", "next"), truesize: at("sk_buff", "truesize"),
 		peer: at("unix_sock", "peer"), sent: at("sock", "sk_wmem_alloc"), sendBuffer: at("sock", "sk_sndbuf"),
+		most: int16(at("sock", "sk_max_ack_backlog")),
 	}
 	return l, errors.Join(errs...)
 }
@@ -109,9 +111,10 @@ func offset(members []btf.Member, name string) (bytes int32, ok bool) {
 }
 
 // lookSize is what look writes for a socket, as uint32: buffers in its own receive
-// queue; buffers that wait to be sent by it; and for a UNIX socket with a peer,
-// the bytes that this has under way (by one too many), how many it may have, and
-// how many are in the receive queue. One more is padding.
+// queue; buffers that wait to be sent by it; for a UNIX socket with a peer, the
+// bytes that this has under way (by one too many), how many it may have, and how
+// many are in the receive queue; and how many buffers may be in that of a datagram
+// socket, less one.
 const lookSize = 24
 
 // mostBuffers is up to where look adds up the receive queue.
@@ -122,7 +125,7 @@ const mostBuffers = 512
 // send.
 func look(l layout) (*ebpf.Program, error) {
 	const meta, sk, other, skb = asm.R6, asm.R7, asm.R8, asm.R9
-	const result, receive, backlog, sent, buffer, queued = -24, -24, -20, -16, -12, -8 // in the stack frame
+	const result, receive, backlog, sent, buffer, queued, most = -24, -24, -20, -16, -12, -8, -4 // in the stack frame
 	const pointer, size, i = -32, -40, -48
 	read := func(to, size int32, from asm.Register, offset int32, failed string) asm.Instructions {
 		return asm.Instructions{
@@ -148,6 +151,8 @@ func look(l layout) (*ebpf.Program, error) {
 		asm.StoreMem(asm.RFP, i, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, sk, l.receive+int16(l.qlen), asm.Word),
 		asm.StoreMem(asm.RFP, receive, asm.R1, asm.Word),
+		asm.LoadMem(asm.R1, sk, l.most, asm.Word),
+		asm.StoreMem(asm.RFP, most, asm.R1, asm.Word),
 		asm.LoadMem(other, sk, l.userData, asm.DWord),
 		asm.And.Imm(other, ^psockFlags),
 		asm.JEq.Imm(other, 0, "end"),

@@ -206,8 +206,9 @@ func (s *slot) remove() {
 type queues struct {
 	receive uint32 // buffers that the program has not seen yet
 	backlog uint32 // redirected buffers that are not sent yet
-	idle    bool   // the peer of a UNIX socket has no others under way but those of receive
-	stopped bool   // and it can send no more until some of these are taken
+	full    bool   // receive is all that a datagram socket may have: its senders wait
+	idle    bool   // the peer of a UNIX stream has nothing else under way
+	stopped bool   // and it can send no more until some of receive are taken
 }
 
 var errNotThere = errors.New("the socket has left the map")
@@ -226,5 +227,5 @@ func lookAt(it *link.Iter) (q queues, err error) {
 	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
 	sent, most, queued := u32(8), u32(12), u32(16)
 	idle := most > 0 && sent == queued+1 // sk_wmem_alloc is one more than the bytes
-	return queues{receive: u32(0), backlog: u32(4), idle: idle, stopped: idle && queued >= most}, nil
+	return queues{receive: u32(0), backlog: u32(4), full: u32(0) > u32(20), idle: idle, stopped: idle && queued >= most}, nil
 }

@@ -91,6 +91,7 @@ func (t *Table) Start(from, to relay.End, end func(relay.Result)) error {
 	t.stats.Started++
 	t.stats.Open++
 	f.settle()
+	t.loop.Again(f.tokens[unixSide]) // datagrams are the kernel's before the first has come
 	return nil
 }
 
