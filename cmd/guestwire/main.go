@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"guestwire/cmd/config"
 )
 
 // version is set by the Makefile (-ldflags -X main.version).
@@ -48,13 +50,25 @@ func newApp() *cli.App {
 		OnUsageError:              usageError,
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
-				return cli.Exit(fmt.Sprintf("no command %q: choose net, vsock, bridge, run, netns, daemon, agent, ctl, check or doc (see guestwire --help)", c.Args().First()), 2)
+				return cli.Exit(noCommand(c.Args().First(), c.App.VisibleCommands()), 2)
 			}
 			return cli.ShowAppHelp(c)
 		},
 	}
 	withoutHelpCommand(app.Commands)
 	return app
+}
+
+// noCommand says which command was meant, or which there are.
+func noCommand(name string, commands []*cli.Command) string {
+	var names []string
+	for _, c := range commands {
+		names = append(names, c.Name)
+	}
+	if near := config.Nearest(name, names); near != "" {
+		return fmt.Sprintf("no command %q: did you mean %s? (see guestwire --help)", name, near)
+	}
+	return fmt.Sprintf("no command %q: choose one of %s (see guestwire --help)", name, strings.Join(names, ", "))
 }
 
 // withoutHelpCommand leaves --help as the one way to ask for help: completion would

@@ -33,7 +33,8 @@ func TestUsageErrors(t *testing.T) {
 		line string
 		says []string
 	}{
-		{"nett", []string{"nett", "--help"}},
+		{"nett", []string{"nett", "did you mean net?", "--help"}},
+		{"wizard", []string{"wizard", "net, vsock", "doc", "--help"}},
 		{"net --mtuu 9000", []string{"--mtuu", "did you mean --mtu?", "guestwire net --help"}},
 		{"net --nothing-like-it", []string{"no option --nothing-like-it (see guestwire net --help)"}},
 		{"net -t2222:22", []string{"-t2222:22", "if you mean -t, put a blank"}},

@@ -171,7 +171,7 @@ func descriptors() Item {
 	}
 	it.Found = fmt.Sprintf("up to %d", r.Max)
 	if r.Max < 65536 {
-		it.Level = Missing
+		it.Level, it.Found = Missing, fmt.Sprintf("no more than %d", r.Max)
 		it.Hint = "raise the hard limit (ulimit -Hn, LimitNOFILE=) to hold more than that many flows"
 	}
 	return it
