@@ -13,12 +13,12 @@ import (
 const (
 	page = 4096
 
-	inRing  = 256 // entries, the most whose descriptors fit a page
+	inRing  = 128 // entries; a page holds 256 descriptors
 	outRing = 128
 
-	// inBuf is a buffer from the namespace: eight hold the largest packet of IPv4
-	// with the headers before it.
-	inBuf = 8<<10 + 64
+	// inBuf is a buffer from the namespace: two hold the largest packet of IPv4 with
+	// the headers before it. (With 8 KiB, the kernel's work for each buffer shows.)
+	inBuf = 32<<10 + 64
 	// outSlot has room for the largest frame and its header.
 	outSlot = (tap.HdrLen + link.MaxFrame + 63) &^ 63
 

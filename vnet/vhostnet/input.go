@@ -60,6 +60,7 @@ func (e *Endpoint) readable() {
 		}
 		empty := e.in.taken == 0
 		e.post()
+		e.flush() // the answers: a sender may wait for them, and we are not at the end yet
 		if empty && !e.in.q.ArmCall() {
 			return
 		}
