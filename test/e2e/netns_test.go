@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -472,4 +473,123 @@ func TestNetnsDescriptors(t *testing.T) {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 	e.orderly()
+}
+
+// An ordinary user needs no privilege: neither for a namespace of a command, nor for one that he has made.
+func TestNetnsRootless(t *testing.T) {
+	if os.Getenv("GUESTWIRE_E2E") == "" {
+		t.Skip("needs root and the lab: run `make test`")
+	}
+	w, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	svc, err := hostsvc.Start(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(svc.Close)
+	// /dev/net/tun is open to everybody where there is a udev; here it may be root's.
+	const user = `mount -t tmpfs tun /mnt && mknod /mnt/tun c 10 200 && chmod 666 /mnt/tun && mount --bind /mnt/tun /dev/net/tun &&
+		exec setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=-all "$@"`
+	get := fmt.Sprintf("%s get %s 1000000 3", shared.guestprog, service(netns.ServiceV6))
+	for name, script := range map[string]string{
+		"a command": fmt.Sprintf(`%s netns -- sh -c 'id -u; %s'`, shared.guestwire, get),
+		// Somebody else's sandbox, in which he is root, and one in which nobody is.
+		"a namespace of his": fmt.Sprintf(`for map in --map-root-user --map-current-user; do
+			unshare -U $map -n sleep 1000 & p=$!
+			until [ "$(cat /proc/$p/comm)" = sleep ]; do sleep 0.05; done
+			%s netns --config-net $p 2>&1 & g=$!
+			until nsenter -U -n --preserve-credentials -t $p ip -6 route | grep -q default; do kill -0 $g || exit 1; sleep 0.05; done
+			nsenter -U -n --preserve-credentials -t $p %s || exit 1
+			kill $p; wait $g || exit 1
+		done; echo 0`, shared.guestwire, get),
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := spawn.Run(time.Minute, spawn.Options{NS: w.Host.Name}, "unshare", "-m", "sh", "-c", user, "sh", "sh", "-c", script)
+			if err != nil || !strings.Contains(out, "0\n") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// What is killed takes along what it has started: at any moment, without a trace of interface, keeper or command.
+func TestNetnsKilled(t *testing.T) {
+	e := newNetns(t)
+	for i := range 8 {
+		e.d.Kill() // the process group: daemon and keeper
+		e.start()
+		if i%2 == 0 { // the daemon alone, while it works
+			c, err := e.ns.Dial("tcp", net.JoinHostPort(netns.ServiceV4, fmt.Sprint(hostsvc.Port)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = c.Write(make([]byte, 1<<20)); c.Close() }()
+		}
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", e.d.PID(), e.d.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = e.d.Signal(syscall.SIGKILL)
+		_ = e.d.Wait(5 * time.Second)
+		for pid := range strings.FieldsSeq(string(children)) {
+			await(t, patience, "the end of the keeper", func() bool { _, err := os.Stat("/proc/" + pid); return err != nil })
+		}
+		await(t, patience, "the end of the interface", func() bool {
+			out, _ := e.ns.Run(5*time.Second, "ip", "-o", "link")
+			return !strings.Contains(out, "eth0")
+		})
+	}
+	// A keeper that is killed does not end the network that is there; TERM still ends all.
+	e.start()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", e.d.PID(), e.d.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid := range strings.FieldsSeq(string(children)) {
+		n, _ := strconv.Atoi(pid)
+		_ = syscall.Kill(n, syscall.SIGKILL)
+	}
+	if err := traffic.Get(dialer(e.ns, netns.ServiceV4, hostsvc.Port), 1<<20, 1, 10*time.Second); err != nil {
+		t.Errorf("after the keeper was killed: %v", err)
+	}
+	e.orderly()
+}
+
+// Without --config-net the namespace asks: router advertisements give it an address and a route, as do DHCP and its options.
+func TestNetnsAsks(t *testing.T) {
+	e := newNetns(t)
+	e.d.Kill()
+	argv := []string{shared.guestwire, "netns", "--mtu", "9000", e.ns.Name}
+	var err error
+	if e.d, err = spawn.Start(spawn.Options{NS: e.w.Host.Name, Log: filepath.Join(e.dir, "bare.log")}, argv...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.d.Kill)
+	if err := e.d.WaitOutput("ready on", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.ns.Sysctl("ipv6.conf.eth0.accept_ra", "1"); err != nil { // the world says 0
+		t.Fatal(err)
+	}
+	script := filepath.Join(e.dir, "bound")
+	const bound = "#!/bin/sh\n[ \"$1\" = bound ] && { ip addr add $ip/$mask dev $interface; ip route add default via $router; echo lease $ip $router $dns $mtu; } || :\n"
+	if err := os.WriteFile(script, []byte(bound), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.ns.Run(20*time.Second, "sh", "-c", "ip link set eth0 up && busybox udhcpc -i eth0 -n -q -f -t 10 -T 1 -O mtu -s "+script)
+	if want := fmt.Sprintf("lease %s %s %s 9000", backend.Guest4, backend.Gateway4, backend.DNS4); err != nil || !strings.Contains(out, want) {
+		t.Errorf("DHCP: %v\n%s", err, out)
+	}
+	await(t, patience, "the address of a router advertisement", func() bool {
+		out, _ := e.ns.Run(5*time.Second, "ip", "-6", "addr", "show", "dev", "eth0", "scope", "global", "-tentative")
+		return strings.Contains(out, backend.Prefix6)
+	})
+	for _, f := range families {
+		if err := traffic.Get(dialer(e.ns, f.addr, hostsvc.Port), 1<<20, 1, 10*time.Second); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+	}
 }
