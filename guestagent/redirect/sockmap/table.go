@@ -66,15 +66,19 @@ const (
 // closed, with the bytes that went to the vsock and came from it. When Start
 // returns an error nothing has changed hands.
 func (t *Table) Start(from, to relay.End, end func(relay.Result)) error {
+	if err := enlarge(to.In); err != nil {
+		return err
+	}
+	return t.start(from, to, end)
+}
+
+func (t *Table) start(from, to relay.End, end func(relay.Result)) error {
 	f := &flow{t: t, end: end, unix: from.In, vsock: to.In, stream: from.Kind == relay.Stream}
 	if f.stream {
 		f.try = firstTry
 	}
 	f.out = half{src: f.unix, dst: f.vsock, dgram: !f.stream}
 	f.back = half{src: f.vsock, dst: f.unix, done: !f.stream}
-	if err := enlarge(f.vsock); err != nil {
-		return err
-	}
 	for side, fd := range []int{f.unix, f.vsock} {
 		f.masks[side] = eventloop.Edge | eventloop.RDHup
 		token, err := t.loop.Add(fd, f.masks[side], f, uint32(side))
