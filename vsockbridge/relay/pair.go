@@ -223,6 +223,21 @@ func (p *Pair) reset(e *end) {
 	}
 }
 
+// discard reads what nobody wants any more of a TCP socket. To close it with that
+// unread would be a reset, which takes along what is still to be sent to the peer.
+func (p *Pair) discard(e *end) {
+	if e.domain != unix.AF_INET && e.domain != unix.AF_INET6 || queued(e.In) == 0 {
+		return
+	}
+	buf := p.r.pool.takeBuffer()
+	for range turnRounds {
+		if n, errno := recv(e.In, buf, unix.MSG_TRUNC); n == 0 || errno != 0 {
+			break
+		}
+	}
+	p.r.pool.giveBuffer(buf)
+}
+
 // settle ends the pair when both directions have, else watches what they need.
 func (p *Pair) settle() {
 	if p.closed {
@@ -285,6 +300,9 @@ func (p *Pair) close(errno unix.Errno) {
 		p.flows[i].end(p.r)
 		res.Bytes[i] = p.flows[i].bytes
 		e := &p.ends[i]
+		if errno == 0 && e.both() {
+			p.discard(e)
+		}
 		if e.In >= 0 {
 			unix.Close(e.In)
 		}

@@ -105,6 +105,38 @@ func open(fd int) int {
 	return 1
 }
 
+// An answer reaches its client whole although the server closed without having
+// read all of the request: closing a TCP socket with unread bytes would be a reset,
+// which takes along what is still to be sent.
+func TestAnswerToUnreadRequest(t *testing.T) {
+	g := newRig(t, Config{})
+	client, a := tcp(t)
+	server, z := socks(t, unix.SOCK_STREAM)
+	g.start(Socket(a, Stream), Socket(z, Stream))
+	request := pattern(16 << 10)
+	g.until("the request is more than the server takes", func() bool {
+		must(unix.Write(client, request))(t)
+		g.calm()
+		return queued(a) > 0
+	})
+	answer := pattern(600_000)
+	left := answer
+	g.until("the answer is under way", func() bool {
+		if n, err := unix.Write(server, left); err == nil {
+			left = left[n:]
+		}
+		return len(left) == 0
+	})
+	nul := must(unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0))(t)
+	defer unix.Close(nul)
+	check(t, unix.Dup3(nul, server, unix.O_CLOEXEC)) // closes it, and the test closes its number
+	if res := g.over(0); res.Bytes[1] != uint64(len(answer)) {
+		t.Fatalf("%v bytes when it ended", res.Bytes)
+	}
+	same(t, g.take(client, len(answer)), answer)
+	g.eof(client)
+}
+
 // What a client sends right before it closes arrives, whoever closes first.
 func TestLastBytes(t *testing.T) {
 	for name, mk := range makers {
