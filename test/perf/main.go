@@ -28,7 +28,7 @@ type bench struct {
 
 func main() {
 	b := &bench{results: results{}}
-	only := flag.String("only", "uml,qemu,testpmd,vsock,netns,redirect", "parts to run")
+	only := flag.String("only", "uml,qemu,testpmd,vsock,netns,vhostnet,redirect", "parts to run")
 	kinds := flag.String("kinds", backend.Guestwire+",peer", "daemons to measure; peer is passt, vhost-device-vsock for vsock, pasta for netns")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each part")
 	flag.IntVar(&b.seconds, "seconds", 4, "length of one measurement")
@@ -69,7 +69,7 @@ func (b *bench) run(only, kinds []string) (err error) {
 		name string
 		peer string
 		run  func(round int, kind string) error
-	}{{"uml", backend.Passt, b.uml}, {"qemu", backend.Passt, b.qemu}, {"testpmd", backend.Passt, b.testpmd}, {"vsock", backend.VhostDeviceVSock, b.vsock}, {"netns", pasta, b.netns}, {"redirect", socat, b.redirect}}
+	}{{"uml", backend.Passt, b.uml}, {"qemu", backend.Passt, b.qemu}, {"testpmd", backend.Passt, b.testpmd}, {"vsock", backend.VhostDeviceVSock, b.vsock}, {"netns", pasta, b.netns}, {"vhostnet", pasta, b.vhostNet}, {"redirect", socat, b.redirect}}
 	for _, p := range parts {
 		if !slices.Contains(only, p.name) {
 			continue
