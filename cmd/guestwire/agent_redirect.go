@@ -32,9 +32,9 @@ func agentRedirectCommand() *cli.Command {
 			"   path=auto|sockmap|splice|copy        behind TO: how bytes are moved; auto takes the fastest that this kernel does right\n\n" +
 			"Examples, with the host's half:\n\n" +
 			"   guestwire agent redirect unix:/run/docker.sock,mode=0660=vsock:2:2375\n" +
-			"   ln -s /run/docker.sock /tmp/vm.vsock_2375                                   (on the host)\n\n" +
+			"   guestwire run --connect vsock:2375=unix:/run/docker.sock -- qemu-system-x86_64 ...      (on the host)\n\n" +
 			"   guestwire agent redirect unix-dgram:/run/log.sock=vsock:2:1234\n" +
-			"   guestwire bridge unix-listen:/tmp/vm.vsock_1234,frame unix-connect:/dev/log,type=dgram\n\n" +
+			"   guestwire bridge unix-listen:/tmp/vm.vsock_1234,frame unix-connect:/dev/log,type=dgram   (on the host)\n\n" +
 			"Signals: TERM and INT stop, USR1 prints statistics, among them how many flows took which path.",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "config", Usage: "read rules from the YAML `FILE`: a list under the key rules"},

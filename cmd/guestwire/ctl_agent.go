@@ -21,11 +21,11 @@ func ctlAgentCommand() *cli.Command {
 		Name:  "agent",
 		Usage: "ask the agent of a guest (guestwire agent serve)",
 		Description: "   guestwire ctl agent --uds-path /tmp/vm.vsock info\n" +
-			"   guestwire ctl agent --uds-path /tmp/vm.vsock expose tcp:127.0.0.1:80 --port 80\n" +
+			"   guestwire ctl agent --uds-path /tmp/vm.vsock expose --port 80 tcp:127.0.0.1:80\n" +
 			"   guestwire ctl agent --uds-path /tmp/vm.vsock time\n" +
 			"   guestwire ctl agent --uds-path /tmp/vm.vsock setup net.yaml",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "uds-path", Required: true, Usage: "the socket of the guest's vsock device: --uds-path of `guestwire vsock`, or as the ready line of `guestwire run` says"},
+			&cli.StringFlag{Name: "uds-path", Usage: "`PATH` of the socket of the guest's vsock device: --uds-path of guestwire vsock, or as the ready line of guestwire run says"},
 			&cli.UintFlag{Name: "port", Value: proto.Port, Usage: "vsock `PORT` of the agent"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "wait `TIME` for the agent to accept"},
 		},
@@ -67,6 +67,9 @@ func withAgent(most int, f func(c *cli.Context, a *proto.Conn) error) cli.Action
 		}
 		where := c.Lineage()[1] // of ctl agent: expose has a --port too
 		path := where.String("uds-path")
+		if path == "" {
+			return cli.Exit(fmt.Sprintf("--uds-path: say which guest: the socket of its vsock device, as in guestwire ctl agent --uds-path PATH %s (see guestwire ctl agent --help)", c.Command.Name), 2)
+		}
 		a, err := proto.Dial(path, uint32(where.Uint("port")), where.Duration("timeout"))
 		switch {
 		case errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED):

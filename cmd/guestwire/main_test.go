@@ -72,6 +72,7 @@ func TestUsageErrors(t *testing.T) {
 		{"run --uds-path /u -- qemu -device vhost-vsock-pci,guest-cid=3", []string{"--uds-path", "of its own"}},
 		{"run --guest-cid 2 -- qemu", []string{"--guest-cid", "reserved"}},
 		{"run -- qemu-that-is-not-there", []string{"qemu-that-is-not-there", "install"}},
+		{"ctl agent info", []string{"--uds-path", "guestwire ctl agent --uds-path PATH info"}},
 		{"doc html", []string{"html", "man"}},
 	} {
 		t.Run(tt.line, func(t *testing.T) {

@@ -75,7 +75,7 @@ func (t Target) explain(err error) error {
 		return fmt.Errorf("there is no namespace %s (`ip netns` lists them; to run a command in a new namespace write -- before it)",
 			strings.TrimPrefix(t.Path, namedDir+"/"))
 	}
-	return fmt.Errorf("namespace: %w", err)
+	return fmt.Errorf("namespace %s: %w", t.Path, err)
 }
 
 func isOurs(user int) bool {
