@@ -61,7 +61,7 @@
 //	slots                256 per reservation
 //	frame                link.MaxFrame bytes; towards the guest padded to 60
 //	MTU                  68..65535
-//	GSO over merged RX   only in rings of at least 64 entries
+//	GSO over merged RX   only in rings of at least 128 entries
 //
 // # What it deliberately does not do
 //

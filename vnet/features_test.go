@@ -109,7 +109,7 @@ func TestCapsFollowNegotiation(t *testing.T) {
 
 // TestSmallMergedRing: a ring that cannot hold a super-frame is not sent one.
 func TestSmallMergedRing(t *testing.T) {
-	for size, want := range map[uint16]bool{32: false, 64: true} {
+	for size, want := range map[uint16]bool{64: false, 128: true} {
 		if got := newRig(t, ringSize(size)).d.Caps().TSO4; got != want {
 			t.Errorf("ring of %d: TSO %v", size, got)
 		}

@@ -85,7 +85,7 @@ func (s *session) connect() {
 // boot sets the rings up as a driver that starts anew does.
 func (s *session) boot() {
 	for i := range s.drv {
-		r := s.mem.NewRing(64)
+		r := s.mem.NewRing(128)
 		s.drv[i] = r.NewDriver(vringtest.Features{EventIdx: true, InOrder: true}, 0)
 	}
 	s.start([queues]uint16{})
