@@ -6,8 +6,8 @@ import "github.com/urfave/cli/v2"
 func agentCommand() *cli.Command {
 	return &cli.Command{
 		Name:            "agent",
-		Usage:           "inside a guest: set it up, answer the host, lead UNIX sockets to the host",
-		Subcommands:     []*cli.Command{agentSetupCommand(), agentServeCommand(), agentRedirectCommand()},
+		Usage:           "inside a guest: set it up, answer the host, lead UNIX sockets to the host, AF_XDP",
+		Subcommands:     []*cli.Command{agentSetupCommand(), agentServeCommand(), agentRedirectCommand(), agentXDPCommand()},
 		HideHelpCommand: true,
 		OnUsageError:    usageError,
 		Action:          needsSubcommand("agent"),

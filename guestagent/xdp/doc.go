@@ -15,6 +15,7 @@
 //	           was had as the kernel answers (XDP_OPTIONS), and fails if it was
 //	           asked for and cannot be had
 //	Program    leads the frames of a UDP port to sockets; all others go their way
+//	Probe      the conditions of zero copy, by name, with what to change
 //	Sender, Receiver   the loops over a socket, or over system calls to compare with
 //
 // # A frame's way
