@@ -29,6 +29,7 @@ type Options struct {
 type Process struct {
 	Name string
 	Log  string
+	log  *os.File // keeps a log without a name open
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error
@@ -71,13 +72,19 @@ func Start(o Options, argv ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	onStarter(func() { err = cmd.Start() })
 	if err != nil {
+		log.Close()
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p := &Process{Name: name, Log: log.Name(), cmd: cmd, done: make(chan struct{})}
+	if o.Log != "" {
+		log.Close()
+	} else { // nobody but us needs the file, which goes when we do
+		p.log, p.Log = log, fmt.Sprintf("/proc/self/fd/%d", log.Fd())
+		os.Remove(log.Name())
+	}
 	go func() { p.err = cmd.Wait(); close(p.done) }()
 	return p, nil
 }
@@ -189,9 +196,6 @@ func Run(timeout time.Duration, o Options, argv ...string) (string, error) {
 	p, err := Start(o, argv...)
 	if err != nil {
 		return "", err
-	}
-	if o.Log == "" {
-		defer os.Remove(p.Log)
 	}
 	err = p.Wait(timeout)
 	if errors.Is(err, ErrTimeout) {

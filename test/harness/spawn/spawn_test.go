@@ -62,7 +62,6 @@ func TestCPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(p.Log)
 	defer p.Kill()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if used, err := p.CPU(); err != nil {
