@@ -24,13 +24,12 @@ const patience = 15 * time.Second
 
 // nsEnv is a namespace that `guestwire netns` connects to the world, and traffic servers in it.
 type nsEnv struct {
-	t       *testing.T
-	w       *netns.World
-	svc     *hostsvc.Services
-	d       *spawn.Process
-	ns      *netns.NS
-	dir     string
-	servers []interface{ Close() error }
+	t   *testing.T
+	w   *netns.World
+	svc *hostsvc.Services
+	d   *spawn.Process
+	ns  *netns.NS
+	dir string
 }
 
 func newNetns(t *testing.T, args ...string) *nsEnv {

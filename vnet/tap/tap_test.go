@@ -28,7 +28,6 @@ type rig struct {
 	socket int
 	index  int
 	gone   int
-	quit   chan struct{} // ends the thread in the namespace
 }
 
 // inside runs f on a thread in the rig's namespace.

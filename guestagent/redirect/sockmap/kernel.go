@@ -60,7 +60,7 @@ func checkVersion(release, build string) error {
 	case v[0] == longFloor[0] && v[1] == longFloor[1] && !v.below(longFloor):
 		return nil
 	case v.below(floor):
-		return fmt.Errorf("Linux %v redirects to vsock with losses: it takes %d.%d, or %v", v, floor[0], floor[1], longFloor)
+		return fmt.Errorf("kernel %v redirects to vsock with losses: it takes %d.%d, or %v", v, floor[0], floor[1], longFloor)
 	}
 	return nil
 }
