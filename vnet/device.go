@@ -256,5 +256,10 @@ func (d *Device) Flush() {
 	if d.tx.q != nil {
 		d.publishTx()
 	}
+	for i := range queues {
+		if q := d.queue(i); q != nil {
+			d.loop.WakeAt(q.Insist(d.loop.Now()))
+		}
+	}
 	d.flushing = false
 }

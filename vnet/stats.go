@@ -58,5 +58,6 @@ func eachQueue(prefix string, q *vring.QueueStats, f func(name string, value uin
 	f(prefix+"publishes", q.Publishes)
 	f(prefix+"calls", q.Calls)
 	f(prefix+"calls_suppressed", q.CallsSuppressed)
+	f(prefix+"calls_repeated", q.CallsRepeated)
 	f(prefix+"kicks_wanted", q.KicksWanted)
 }

@@ -23,6 +23,7 @@ type QueueStats struct {
 	Pushes          uint64 // chains completed and published
 	Publishes       uint64 // batches they were published in
 	Calls           uint64 // calls signalled
+	CallsRepeated   uint64 // calls signalled again by Insist, for want of an effect
 	CallsSuppressed uint64 // decisions that the driver wanted no call
 	KicksWanted     uint64 // times the device armed the kick
 }
@@ -47,6 +48,7 @@ type DeviceQueue struct {
 	signalled bool // a call decision was made since the start: used_event can be compared
 
 	callFD, errFD int
+	insist        insist
 	index         int
 	scratch       []rawDesc // indirect tables that cannot be read in place
 	broken        *BrokenError
@@ -73,6 +75,7 @@ func NewDeviceQueue(c Config) (*DeviceQueue, error) {
 		inOrder:   c.InOrder,
 		indirect:  c.Indirect,
 		callFD:    nonblocking(c.CallFD),
+		insist:    insist{needed: mayLose(c.CallFD)},
 		errFD:     nonblocking(c.ErrFD),
 		index:     c.Index,
 	}

@@ -13,6 +13,7 @@
 //	Publish    write used elements, then used.idx (release), decide on one call;
 //	           PublishQuietly leaves the decision to a later Signal
 //	ArmKick    ask for a kick, fence, look once more; only then sleep
+//	Insist     call again, where calls get lost (User Mode Linux)
 //
 // Chains leave in the order they came, whether IN_ORDER is negotiated or not.
 // Rewind gives back the newest ones, so a device may take more than it turns out
@@ -63,6 +64,7 @@
 //	                        Pop pauses there until Publish, a single longer chain breaks
 //	indirect table          max(ring size, 1024) descriptors
 //	first publish           always calls; after that used_event and flags decide
+//	calls by Insist         3 for one call: after 200 us, 1.6 ms, 12.8 ms
 //
 // # What it deliberately does not do
 //

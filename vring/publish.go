@@ -50,6 +50,7 @@ func (q *DeviceQueue) Signal() {
 	if q.wantsCall(q.usedIdx - uint16(n)) {
 		q.stats.Calls++
 		signal(q.callFD)
+		q.called()
 	} else {
 		q.stats.CallsSuppressed++
 	}
@@ -175,7 +176,8 @@ func (q *DeviceQueue) Reclaim() int {
 // once: a call may have fallen between the two (QEMU swaps them to mask
 // interrupts and expects the pending one).
 func (q *DeviceQueue) SetCall(fd int) {
-	if q.callFD = nonblocking(fd); q.callFD >= 0 {
+	q.callFD, q.insist = nonblocking(fd), insist{needed: mayLose(fd)}
+	if q.callFD >= 0 {
 		signal(q.callFD)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"guestwire/vring/vhostuser"
+	"guestwire/vring/vringtest"
 	"guestwire/vsockbridge/packet"
 )
 
@@ -41,6 +42,28 @@ func TestTransmitCall(t *testing.T) {
 				t.Errorf("%d calls for nothing", n)
 			}
 		})
+	}
+}
+
+// TestLostCall: a guest that is called by a signal and does not stir is called
+// again, without anything else happening.
+func TestLostCall(t *testing.T) {
+	r := newRig(t)
+	r.post(8)
+	call := vringtest.NewSocket(t)
+	r.d.rings[rxQueue].SetCall(call.FD)
+	call.Count() // SetCall signals
+	r.d.refuse(&packet.Header{SrcCID: 3, DstCID: 2, SrcPort: 1, DstPort: 2, Type: packet.Stream})
+	r.turn()
+	if n := call.Count(); n != 1 {
+		t.Fatalf("%d calls, want 1", n)
+	}
+	r.clock.Advance(300 * time.Microsecond)
+	if err := r.loop.Turn(-1); err != nil { // must not sleep
+		t.Fatal(err)
+	}
+	if n := call.Count(); n != 1 {
+		t.Errorf("%d calls after 300 us, want 1", n)
 	}
 }
 

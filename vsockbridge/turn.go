@@ -65,6 +65,9 @@ func (d *Device) Flush() {
 		if d.owesEvent {
 			d.sendEvent()
 		}
+		for _, q := range d.rings[:eventQueue] {
+			d.loop.WakeAt(q.Insist(d.loop.Now()))
+		}
 	}
 	d.flushing = false
 }

@@ -18,7 +18,8 @@
 //	mailbox   functions handed over by Do
 //	timers    Expirer.Expired(cookie), earliest first, a bounded number
 //	after     AfterTurn functions, in the order of registration: devices publish
-//	          their rings and notify here, once per turn
+//	          their rings and notify here, once per turn; by WakeAt they bound the
+//	          next wait
 //
 // # Tokens
 //

@@ -33,8 +33,18 @@ func (l *Loop) AgainAt(t Token, at Time) bool {
 	return true
 }
 
+// WakeAt has the next turn begin at the given time at the latest, as precisely as
+// AgainAt; 0 asks for nothing. It is for those who look every turn (AfterTurn)
+// and counts for one turn only.
+func (l *Loop) WakeAt(at Time) {
+	if at != 0 && (l.wakeAt == 0 || at < l.wakeAt) {
+		l.wakeAt = at
+	}
+}
+
 // ripen turns the late calls that are due into calls of this turn.
 func (l *Loop) ripen() {
+	l.wakeAt = 0
 	for i := 0; i < len(l.late); {
 		if x := l.late[i]; x.at <= l.now {
 			last := len(l.late) - 1
@@ -47,8 +57,9 @@ func (l *Loop) ripen() {
 	}
 }
 
-// soonest is the time of the earliest late call.
+// soonest is the time of the earliest late call or wish to be woken.
 func (l *Loop) soonest() (at Time, ok bool) {
+	at, ok = l.wakeAt, l.wakeAt != 0
 	for i := range l.late {
 		if x := l.late[i].at; !ok || x < at {
 			at, ok = x, true

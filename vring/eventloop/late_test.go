@@ -124,3 +124,22 @@ func TestLoopAgainAtDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations per rest", n)
 	}
 }
+
+// WakeAt bounds the next sleep, and only that: the earliest wish counts, 0 is none.
+func TestLoopWakeAt(t *testing.T) {
+	clock := &fakeClock{t: 1000}
+	l := newLoop(t, clock)
+	for _, at := range []Time{9000, 5000, 0, 7000} {
+		l.WakeAt(at)
+	}
+	if d := l.patience(-1); d != 4000 {
+		t.Errorf("sleeps for %d ns, want 4000", d)
+	}
+	clock.t = 2000
+	if err := l.Turn(0); err != nil {
+		t.Fatal(err)
+	}
+	if d := l.patience(-1); d != -1 {
+		t.Errorf("sleeps for %d ns afterwards, want for ever", d)
+	}
+}

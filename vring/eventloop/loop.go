@@ -60,6 +60,7 @@ type Loop struct {
 	again   []Token
 	turn    []Token // Again calls of this turn, double buffer with again
 	late    []late  // AgainAt calls that are not due
+	wakeAt  Time    // when the next turn is to begin at the latest, 0: whenever
 	after   []hook
 
 	phase  phase // progress of this turn, so that a fault resumes behind the culprit

@@ -45,3 +45,28 @@ func (e *Event) Wait(d time.Duration) bool {
 		}
 	}
 }
+
+// Socket is a call descriptor as User Mode Linux has it: one end of a pair of
+// stream sockets.
+type Socket struct{ FD, end int }
+
+// NewSocket makes a non-blocking pair that goes away with the test.
+func NewSocket(tb testing.TB) *Socket {
+	tb.Helper()
+	fd, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		tb.Fatalf("socketpair: %v", err)
+	}
+	tb.Cleanup(func() { unix.Close(fd[0]); unix.Close(fd[1]) })
+	return &Socket{fd[0], fd[1]}
+}
+
+// Count returns how often the socket was signalled since the last Count.
+func (s *Socket) Count() uint64 {
+	var b [4096]byte
+	n, err := unix.Read(s.end, b[:])
+	if err != nil {
+		return 0
+	}
+	return uint64(n) / 8
+}
