@@ -50,6 +50,7 @@ type Device struct {
 	turn     turn
 	flushing bool
 	link     link.Stats
+	sent     uint64 // link.RxBytes as of the last turn
 	drops    [numDrops]uint64
 	counters Counters
 }
@@ -218,6 +219,7 @@ func (d *Device) settle() {
 		d.h.LinkUp(d, fresh)
 	case !up && d.up:
 		d.up = false
+		d.loop.Rest()
 		d.h.LinkDown()
 	}
 	if d.up {
@@ -256,6 +258,7 @@ func (d *Device) Flush() {
 	if d.tx.q != nil {
 		d.publishTx()
 	}
+	d.linger()
 	for i := range queues {
 		if q := d.queue(i); q != nil {
 			d.loop.WakeAt(q.Insist(d.loop.Now()))

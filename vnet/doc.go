@@ -43,7 +43,9 @@
 // earlier only when much has come together, so that the driver can go on.
 //
 // An empty ring is looked at again in the following turns for up to 20 us when
-// the driver has shown that it comes back so soon; only then a kick is asked for.
+// the driver has shown that it comes back so soon, and as long as the loop lingers;
+// only then a kick is asked for. One that was asked for is revoked when frames
+// towards the guest make the loop linger.
 // A driver that streams frames without waiting for any of ours (pace) is not
 // asked for kicks at all: we look every 100 us, as long as that finds something,
 // and call it for returned chains once in 32. One whose few frames are being

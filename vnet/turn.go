@@ -54,6 +54,21 @@ func (d *Device) Ready(uint32, eventloop.Events) {
 	d.txRun()
 }
 
+// linger is the end of a turn as the loop's lingering sees it. When frames have gone
+// to the guest and its answer will be here soon, it needs no kick for that.
+func (d *Device) linger() {
+	sent := d.link.RxBytes - d.sent
+	if sent == 0 {
+		return
+	}
+	d.sent = d.link.RxBytes
+	d.loop.Worked(eventloop.ToGuest, int(sent))
+	if d.up && !d.turn.asked && !d.tx.pace.resting && d.loop.Lingers() {
+		d.tx.q.RevokeKick()
+		d.turn.ask(d.loop)
+	}
+}
+
 // settleBroken takes the link down when a ring has broken meanwhile.
 func (d *Device) settleBroken() {
 	if d.up && (d.rx.q.Broken() != nil || d.tx.q.Broken() != nil) {

@@ -82,6 +82,7 @@ func (d *Device) txRun() {
 			got += n
 			t.took, t.bytes = t.took+n, t.bytes+b
 			t.idle = 0
+			d.loop.Worked(eventloop.FromGuest, b)
 			continue
 		}
 		if t.q == nil || !d.txEmpty(got) {
@@ -110,7 +111,7 @@ func (d *Device) txEmpty(got int) bool {
 		}
 		t.pace.resting, t.soon = false, false
 	}
-	if t.soon && now-t.idle < txPoll {
+	if t.soon && now-t.idle < txPoll || d.loop.Lingers() {
 		d.turn.ask(d.loop)
 		return false
 	}

@@ -278,3 +278,36 @@ func TestStartOnUsedRing(t *testing.T) {
 		t.Errorf("used.idx is %d, want 3", r.UsedIdx())
 	}
 }
+
+// TestRevokeKick: a kick that was asked for is not asked for any more, and may be
+// again.
+func TestRevokeKick(t *testing.T) {
+	for _, eventIdx := range []bool{true, false} {
+		m := vringtest.NewMemory(t, 1<<20)
+		r := m.NewRing(8)
+		d := r.NewDriver(vringtest.Features{EventIdx: eventIdx}, 0)
+		q := deviceOn(t, r, func(c *vring.Config) { c.EventIdx = eventIdx })
+		send := func() uint64 {
+			d.Send(make([]byte, 12), make([]byte, 60))
+			return d.Kick.Count()
+		}
+		q.ArmKick()
+		if send() != 1 {
+			t.Errorf("EVENT_IDX %v: no kick when armed", eventIdx)
+		}
+		served(t, q, 1)
+		q.ArmKick()
+		q.RevokeKick()
+		if send() != 0 {
+			t.Errorf("EVENT_IDX %v: a kick that was revoked", eventIdx)
+		}
+		served(t, q, 1)
+		q.RevokeKick()
+		if q.ArmKick() {
+			t.Errorf("EVENT_IDX %v: an empty ring has more", eventIdx)
+		}
+		if send() != 1 {
+			t.Errorf("EVENT_IDX %v: no kick when armed again", eventIdx)
+		}
+	}
+}

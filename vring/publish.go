@@ -135,6 +135,19 @@ func (q *DeviceQueue) DisarmKick() {
 	}
 }
 
+// RevokeKick takes back what ArmKick asked for, when nothing has come since.
+func (q *DeviceQueue) RevokeKick() {
+	if q.broken != nil {
+		return
+	}
+	if q.eventIdx {
+		*q.ring.availEvent = q.lastAvail - 1 // passed
+		q.dirty.availEvent(len(q.ring.desc))
+	} else {
+		q.setUsedFlags(usedNoNotify)
+	}
+}
+
 func (q *DeviceQueue) setUsedFlags(flags uint16) {
 	if q.usedFlags != flags {
 		q.usedFlags = flags

@@ -64,7 +64,10 @@ type Device struct {
 	lived     bool // it has had another device before
 	owesEvent bool // TRANSPORT_RESET
 	turn      turn
-	flushing  bool
+
+	sentPackets, sentBytes uint64 // of the counters, as of the last turn
+
+	flushing bool
 
 	conns    table
 	ports    ports
@@ -260,6 +263,7 @@ func (d *Device) settle() {
 		return
 	}
 	if d.up = false; !up {
+		d.loop.Rest()
 		d.release()
 	}
 	if broken {

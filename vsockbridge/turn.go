@@ -62,6 +62,7 @@ func (d *Device) Flush() {
 		d.rxRun()
 		d.rx.q.Publish()
 		d.tx.publish(d)
+		d.linger()
 		if d.owesEvent {
 			d.sendEvent()
 		}
@@ -70,6 +71,21 @@ func (d *Device) Flush() {
 		}
 	}
 	d.flushing = false
+}
+
+// linger is the end of a turn as the loop's lingering sees it. When packets have gone
+// to the guest and its answer will be here soon, it needs no kick for that.
+func (d *Device) linger() {
+	c := &d.counters
+	if c.RxPackets == d.sentPackets {
+		return
+	}
+	d.loop.Worked(eventloop.ToGuest, int(c.RxBytes-d.sentBytes))
+	d.sentPackets, d.sentBytes = c.RxPackets, c.RxBytes
+	if !d.turn.asked && !d.held() && d.loop.Lingers() {
+		d.tx.q.RevokeKick()
+		d.turn.ask(d.loop)
+	}
 }
 
 // Break implements eventloop.Breaker: work of the device has panicked, or has

@@ -64,6 +64,7 @@ func (d *Device) txRun() {
 		chains, bytes = chains-n, bytes-b
 		if n > 0 {
 			t.idle = 0
+			d.loop.Worked(eventloop.FromGuest, b)
 			continue
 		}
 		if d.held() || !d.txEmpty() {
@@ -86,7 +87,7 @@ func (d *Device) txEmpty() bool {
 	if t.idle == 0 {
 		t.idle = now
 	}
-	if t.soon && now-t.idle < txPoll {
+	if t.soon && now-t.idle < txPoll || d.loop.Lingers() {
 		d.turn.ask(d.loop)
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"guestwire/translate/forward"
+	"guestwire/vring/eventloop"
 )
 
 // Defaults of QEMU's user networking, which guests and documentation of this
@@ -84,6 +85,7 @@ type Net struct {
 	Pcap     string
 	PcapSize int64
 	MaxFlows int
+	Poll     eventloop.Poll
 }
 
 // HostNet is what `--address host` copies: the host's own addresses and routers.
@@ -193,7 +195,10 @@ func isDomain(s string) bool {
 	return true
 }
 
-func (n *Net) limits(o *Options) error {
+func (n *Net) limits(o *Options) (err error) {
+	if n.Poll, err = poll(o.Poll); err != nil {
+		return err
+	}
 	if o.MTU != 0 {
 		if o.MTU < MinMTU || o.MTU > MaxMTU {
 			return wrong("--mtu", itoa(o.MTU), "use %d to %d bytes", MinMTU, MaxMTU)

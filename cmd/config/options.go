@@ -44,6 +44,7 @@ type Options struct {
 	Pcap     string `key:"pcap"`
 	PcapSize int64  `key:"pcap-size"`
 	MaxFlows int    `key:"max-flows"`
+	Poll     string `key:"poll"`
 }
 
 // Off switches services and protocols off.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"guestwire/vring/eventloop"
 	"guestwire/vring/unixsock"
 	"guestwire/vsockbridge"
 	"guestwire/vsockbridge/hostside"
@@ -31,6 +32,7 @@ type Vsock struct {
 	Groups     []string // sibling groups; guests that share one reach each other
 	TxBuffer   uint32
 	MaxConns   int
+	Poll       eventloop.Poll
 	Withhold   VsockWithhold
 	Host       hostside.Config // without Lookup and Log, which the worker has
 }
@@ -39,6 +41,7 @@ type Vsock struct {
 func ResolveVsock(o *VsockOptions) (*Vsock, error) {
 	v := &Vsock{SocketPath: o.SocketPath, FD: o.FD, Client: o.Client, Withhold: o.Withhold}
 	for _, step := range []func(*VsockOptions) error{
+		func(o *VsockOptions) (err error) { v.Poll, err = poll(o.Poll); return err },
 		func(o *VsockOptions) error { return attachment(o.SocketPath, o.FD, o.Client) },
 		v.cid, v.groups, v.uds, v.rules, v.limits,
 	} {

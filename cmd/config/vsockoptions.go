@@ -33,6 +33,8 @@ type VsockOptions struct {
 	QueueSize      int   `key:"queue-size"`
 	MaxConnections int   `key:"max-connections"`
 
+	Poll string `key:"poll"`
+
 	Withhold VsockWithhold
 }
 

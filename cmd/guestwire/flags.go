@@ -101,9 +101,14 @@ func otherFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "pcap", Aliases: []string{"p"}, Usage: "record the guest's frames to `FILE`", Category: cat},
 		&cli.Int64Flag{Name: "pcap-size", Usage: "stop recording after `BYTES`", DefaultText: "100 MiB", Category: cat},
+		pollFlag(),
 		&cli.IntFlag{Name: "max-flows", Value: config.DefaultMaxFlows, Usage: "at most `N` flows at a time", Category: cat},
 		logFlag(),
 	}
+}
+
+func pollFlag() cli.Flag {
+	return &cli.StringFlag{Name: "poll", Value: "auto", Usage: "`HOW` to wait for more work before sleeping: auto (looks for 70us while answers have been coming that soon), off, a time like 50us (always that long), or on (never sleeps while a guest is there: one processor)", Category: "Other"}
 }
 
 func logFlag() cli.Flag {

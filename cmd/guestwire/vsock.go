@@ -18,7 +18,7 @@ func vsockCommand() *cli.Command {
 		&cli.StringSliceFlag{Name: "groups", Usage: "sibling groups the guest is in, as `NAME[+NAME...]`: guests that share one reach each other by their CIDs", Category: cat},
 		&cli.StringSliceFlag{Name: "vm", Usage: "one guest, as a list of the options above without dashes: `guest-cid=N,socket=PATH,uds-path=PATH,...`; once for every guest", Category: cat},
 		&cli.StringFlag{Name: "config", Usage: "read guests from the YAML `FILE`: a list vms with the keys of --vm", Category: cat},
-		logFlag())
+		pollFlag(), logFlag())
 	return &cli.Command{
 		Name:  "vsock",
 		Usage: "be the vsock device of one or several guests",

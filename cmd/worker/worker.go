@@ -57,8 +57,22 @@ func (w *Worker) open(guests []config.Guest) (err error) {
 			return err
 		}
 	}
+	w.loop.SetPoll(polling(guests))
 	w.watch()
 	return nil
+}
+
+// polling is how the loop waits: as the most impatient of its guests asks for.
+func polling(guests []config.Guest) (p eventloop.Poll) {
+	for i := range guests {
+		if n := guests[i].Net; n != nil {
+			p = p.More(n.Poll)
+		}
+		if v := guests[i].Vsock; v != nil {
+			p = p.More(v.Poll)
+		}
+	}
+	return p
 }
 
 func (w *Worker) openGuest(c *config.Guest) (err error) {

@@ -150,6 +150,7 @@ func (e *Endpoint) gone(why unix.Errno) {
 	up := e.up
 	e.Close()
 	e.c.Log("tap: the interface is gone: %v", why)
+	e.loop.Rest()
 	if up {
 		e.h.LinkDown()
 		e.h.GuestGone()

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestwire/vnet/link"
+	"guestwire/vring/eventloop"
 )
 
 const (
@@ -32,6 +33,7 @@ func (e *Endpoint) readable() {
 		n, size, more := e.read()
 		if n > 0 {
 			e.stats.Batches++
+			e.loop.Worked(eventloop.FromGuest, size)
 			e.h.Frames(e.in.frames[:n])
 		}
 		if !more || e.fd < 0 { // the handler may close us

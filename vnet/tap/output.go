@@ -92,6 +92,7 @@ func (e *Endpoint) write() {
 		case 0:
 			e.stats.RxFrames++
 			e.stats.RxBytes += uint64(n - HdrLen)
+			e.loop.Worked(eventloop.ToGuest, n)
 		case unix.EAGAIN, unix.EINTR:
 			e.stats.Blocked++
 			_ = e.loop.Modify(e.token, eventloop.In|eventloop.Out)

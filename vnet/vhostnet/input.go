@@ -6,6 +6,7 @@ import (
 	"guestwire/vnet/link"
 	"guestwire/vnet/tap"
 	"guestwire/vring"
+	"guestwire/vring/eventloop"
 	"guestwire/vring/vhostkern"
 )
 
@@ -53,6 +54,7 @@ func (e *Endpoint) readable() {
 		n, size := e.take()
 		if n > 0 {
 			e.stats.Batches++
+			e.loop.Worked(eventloop.FromGuest, size)
 			e.h.Frames(e.in.frames[:n])
 		}
 		if e.in.q == nil || e.broken() { // the handler may close us

@@ -4,6 +4,7 @@ import (
 	"guestwire/vnet/link"
 	"guestwire/vnet/tap"
 	"guestwire/vring"
+	"guestwire/vring/eventloop"
 	"guestwire/vring/vhostkern"
 )
 
@@ -130,6 +131,7 @@ func (e *Endpoint) send(s *link.Slot, place uint32) bool {
 
 // publish shows the kernel what was added, with at most one kick.
 func (e *Endpoint) publish() {
+	e.loop.Worked(eventloop.ToGuest, e.out.added)
 	e.out.q.Publish()
 	e.out.added = 0
 }

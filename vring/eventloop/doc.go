@@ -21,6 +21,15 @@
 //	          their rings and notify here, once per turn; by WakeAt they bound the
 //	          next wait
 //
+// # Lingering
+//
+// Putting a thread to sleep and waking it costs more than many an answer takes.
+// So devices tell what they move (Worked), and after it the loop may look for more
+// at once instead of sleeping (Poll): always, for a fixed time, or, by default,
+// while a habit shows: small amounts have been going to and fro, each within 70 us
+// of the other. A millisecond without work ends the habit, more than 8 KiB one way
+// too. Every look is one epoll_pwait and one sched_yield: who has work goes first.
+//
 // # Tokens
 //
 // epoll holds (slot, generation), never a descriptor or a pointer. A slot's

@@ -62,6 +62,7 @@ type Loop struct {
 	late    []late  // AgainAt calls that are not due
 	wakeAt  Time    // when the next turn is to begin at the latest, 0: whenever
 	after   []hook
+	linger  linger
 
 	phase  phase // progress of this turn, so that a fault resumes behind the culprit
 	pos    int
@@ -326,7 +327,7 @@ func (l *Loop) Turn(maxWait time.Duration) error {
 // patience says how long this turn may sleep: not at all while something waits
 // to be done, else until the next timer or late call.
 func (l *Loop) patience(maxWait time.Duration) time.Duration {
-	if len(l.again) != 0 || len(l.mail) != 0 || l.stopped.Load() {
+	if len(l.again) != 0 || len(l.mail) != 0 || l.Lingers() || l.stopped.Load() {
 		return 0
 	}
 	at, ok := l.timers.Next()

@@ -61,6 +61,10 @@ func (l *Loop) epoll(d time.Duration) (int, syscall.Errno) {
 	buf := uintptr(unsafe.Pointer(&l.events[0]))
 	switch {
 	case d == 0:
+		if l.fetched == 0 && l.Lingers() {
+			// Who lingers has nothing to do, and lets others go first.
+			syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
 		n, _, e = syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), buf, batch, 0, 0, 0)
 	case l.pwait2 && d > 0:
 		l.stats.Waits++
