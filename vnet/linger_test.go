@@ -20,7 +20,7 @@ func TestNoKicksWhileLingering(t *testing.T) {
 	if n := r.tx.Q.Stats().Kicks - before; n != 0 {
 		t.Errorf("%d kicks in 20 transactions", n)
 	}
-	r.transact(20, 60, 10, true) // a host that takes longer than the loop looks
+	r.transact(20, 60, 25, true) // a host that takes longer than the loop looks
 	if n := r.tx.Q.Stats().Kicks - before; n != 0 {
 		t.Errorf("%d kicks in 20 transactions with a slower host", n)
 	}

@@ -108,7 +108,7 @@ func otherFlags() []cli.Flag {
 }
 
 func pollFlag() cli.Flag {
-	return &cli.StringFlag{Name: "poll", Value: "auto", Usage: "`HOW` to wait for more work before sleeping: auto (looks for 70us while answers have been coming that soon), off, a time like 50us (always that long), or on (never sleeps while a guest is there: one processor)", Category: "Other"}
+	return &cli.StringFlag{Name: "poll", Value: "auto", Usage: "`HOW` to wait for more work before sleeping: auto (looks for 200us while answers have been coming that soon), off, a time like 50us (always that long), or on (never sleeps while a guest is there: one processor)", Category: "Other"}
 }
 
 func logFlag() cli.Flag {

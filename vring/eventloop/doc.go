@@ -26,7 +26,7 @@
 // Putting a thread to sleep and waking it costs more than many an answer takes.
 // So devices tell what they move (Worked), and after it the loop may look for more
 // at once instead of sleeping (Poll): always, for a fixed time, or, by default,
-// while a habit shows: small amounts have been going to and fro, each within 70 us
+// while a habit shows: small amounts have been going to and fro, each within 200 us
 // of the other. A millisecond without work ends the habit, more than 8 KiB one way
 // too. Every look is one epoll_pwait and one sched_yield: who has work goes first.
 //

@@ -12,10 +12,10 @@ type Poll struct {
 // PollAlways never sleeps while a device is up.
 const PollAlways = time.Duration(1<<63 - 1)
 
-// PollAuto is for transactions: a request, an answer that comes before a thread
-// could have been put to sleep and woken (some tens of microseconds), the next
-// request. Where nothing comes that soon it costs nothing.
-var PollAuto = Poll{For: 70 * time.Microsecond, Adaptive: true}
+// PollAuto is for transactions: a request, an answer that is not long in coming,
+// the next request. 200 us is what KVM gives a halted processor, too, before it
+// takes it away. Where nothing comes that soon it costs nothing.
+var PollAuto = Poll{For: 200 * time.Microsecond, Adaptive: true}
 
 // More returns the one of two that looks longer: guests may share a loop.
 func (p Poll) More(o Poll) Poll {

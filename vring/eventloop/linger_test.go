@@ -28,11 +28,11 @@ func TestLingerHabit(t *testing.T) {
 	}{
 		{"nothing yet", 0, 0, []Time{us}, false},
 		{"one request", 1, 100, []Time{us}, false},
-		{"too few", 3, 100, []Time{50 * us}, true},
-		{"quick", 20, 100, []Time{50 * us}, true},
-		{"slow", 20, 100, []Time{100 * us}, false},
-		{"the host quick, the guest not", 20, 100, []Time{50 * us, 100 * us}, true},
-		{"one in three quick", 21, 100, []Time{50 * us, 100 * us, 100 * us}, false},
+		{"too few", 3, 100, []Time{150 * us}, true},
+		{"quick", 20, 100, []Time{150 * us}, true},
+		{"slow", 20, 100, []Time{300 * us}, false},
+		{"the host quick, the guest not", 20, 100, []Time{150 * us, 300 * us}, true},
+		{"one in three quick", 21, 100, []Time{150 * us, 300 * us, 300 * us}, false},
 		{"now and then", 20, 100, []Time{2 * Time(time.Millisecond)}, false},
 		{"large", 20, lingerBytes + 1, []Time{20 * us}, false},
 	} {
@@ -42,7 +42,7 @@ func TestLingerHabit(t *testing.T) {
 			if got := s.lingers(now + 10*us); got != c.want {
 				t.Errorf("lingers: %v (score %d)", got, s.score)
 			}
-			if s.lingers(now + 70*us) {
+			if s.lingers(now + 200*us) {
 				t.Error("lingers when the time is over")
 			}
 		})
