@@ -23,6 +23,7 @@ import (
 const (
 	vsockHostPort  = 7700
 	vsockGuestPort = 7777
+	vsockPingPort  = 7790 // on either side
 )
 
 // vsockBed is one vsock device with a guest and the host's traffic server.
@@ -221,30 +222,6 @@ func (s *vsockBed) kernelPerf(round int) error {
 		}
 		s.add("vsock_perf, guest to host, writes of "+size, "MB/s", round, v*1000/8)
 	}
-	return nil
-}
-
-// latency measures small requests, on one connection and on one each.
-func (s *vsockBed) latency(round int) error {
-	v, err := s.run(fmt.Sprintf("rtt %s 3000", server()))
-	if err != nil {
-		return err
-	}
-	s.add("round trip of 64 B, p50", "us", round, v[0])
-	s.add("round trip of 64 B, p99", "us", round, v[1])
-	if v, err = s.run(fmt.Sprintf("churn %s 500", server())); err != nil {
-		return err
-	}
-	s.add("500 x connect, echo, close by the guest", "ms", round, v[0]/1e3)
-	toGuest := traffic.Dialer(func() (net.Conn, error) {
-		c, _, err := vsock.DialGuest(s.d.Path(0), vsockGuestPort, 20*time.Second)
-		return c, err
-	})
-	took, err := traffic.Churn(toGuest, 500, time.Minute)
-	if err != nil {
-		return err
-	}
-	s.add("500 x connect, echo, close by the host", "ms", round, float64(took.Milliseconds()))
 	return nil
 }
 

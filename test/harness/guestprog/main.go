@@ -4,7 +4,8 @@
 //	guestprog serve PORT                        traffic server, TCP and UDP, all addresses
 //	guestprog serve vsock:PORT                  traffic server on vsock: STREAM at PORT, echo of SEQPACKET messages at PORT+1
 //	guestprog get|put ADDR N SEED [CHUNK]       and half, reset-in, reset-out, refused, parallel N SIZE, ask WORDS...; ADDR is HOST:PORT, unix:PATH or vsock:CID:PORT
-//	guestprog blast|drain ADDR N CHUNK [BUFFER] bytes per second, guest to host and back; rtt ADDR N, churn ADDR N: microseconds
+//	guestprog blast|drain ADDR N CHUNK [BUFFER] bytes per second, guest to host and back; churn ADDR N: microseconds
+//	guestprog pings PORT N                      p50 and p99 of N round trips to a port of the host by vsock, and N connections of one each: microseconds; serve-pings PORT: their server
 //	guestprog slow ADDR N SEED                  get by a reader that pauses
 //	guestprog seqpacket CID PORT                messages of all sizes to an echo server
 //	guestprog dgrams PATH N SEED MAX [fixed]    N bytes to a UNIX datagram socket; pour PATH N CHUNK: to a stream socket
@@ -32,11 +33,12 @@ func main() {
 	commands := map[string]func(args []string) error{
 		"agent": runAgent, "serve": serve, "udp-sizes": udpSizes, "udp-ask": udpAsk,
 		"dns": dnsQuery, "dhcp6": dhcp6, "udp-flood": udpFlood, "seqpacket": seqpacket, "dgrams": dgrams, "pour": pour,
+		"pings": pings, "serve-pings": servePings,
 	}
 	for _, name := range []string{"get", "put", "slow", "half", "reset-in", "reset-out", "refused", "parallel", "ask"} {
 		commands[name] = func(args []string) error { return stream(name, args) }
 	}
-	for _, name := range []string{"blast", "drain", "rtt", "churn"} {
+	for _, name := range []string{"blast", "drain", "churn"} {
 		commands[name] = func(args []string) error { return measure(name, args) }
 	}
 	f, ok := commands[os.Args[1]]

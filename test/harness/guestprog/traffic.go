@@ -92,7 +92,7 @@ func numbers(args []string) func(i int) int64 {
 	}
 }
 
-// measure prints bytes per second, or the p50 and p99 of round trips and the whole time of a churn in microseconds.
+// measure prints bytes per second, or the whole time of a churn in microseconds.
 func measure(what string, args []string) error {
 	if err := want(args, 2, "ADDR N ..."); err != nil {
 		return err
@@ -108,12 +108,6 @@ func measure(what string, args []string) error {
 		rate, err := traffic.Drain(d, n, int(number(2)), limit)
 		fmt.Printf("%.0f\n", rate)
 		return err
-	case "rtt":
-		times, err := traffic.RoundTrips(d, int(n), limit)
-		if err != nil {
-			return err
-		}
-		fmt.Println(times[len(times)/2].Microseconds(), times[len(times)*99/100].Microseconds())
 	case "churn":
 		took, err := traffic.Churn(d, int(n), limit)
 		fmt.Println(took.Microseconds())

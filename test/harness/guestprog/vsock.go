@@ -143,3 +143,34 @@ func (c slowConn) Read(b []byte) (int, error) {
 	time.Sleep(20 * time.Millisecond)
 	return c.Conn.Read(b[:min(len(b), 64<<10)])
 }
+
+// pings prints the p50 and p99 of N round trips, and how long N connections with one each take, in microseconds.
+func pings(args []string) error {
+	if err := want(args, 2, "PORT N"); err != nil {
+		return err
+	}
+	number := numbers(args)
+	to, n := vsock.ToHost(uint32(number(0))), int(number(1))
+	times, err := vsock.Pings(to, n)
+	if err != nil {
+		return err
+	}
+	each, err := vsock.PingEach(to, n)
+	if err != nil {
+		return err
+	}
+	fmt.Println(times[n/2].Microseconds(), times[n*99/100].Microseconds(), each.Microseconds())
+	return nil
+}
+
+func servePings(args []string) error {
+	if err := want(args, 1, "PORT"); err != nil {
+		return err
+	}
+	fd, err := vsock.ListenGuest(uint32(numbers(args)(0)))
+	if err != nil {
+		return err
+	}
+	fmt.Println("serving")
+	return vsock.PingServer(fd)
+}

@@ -3,7 +3,6 @@ package traffic
 import (
 	"fmt"
 	"io"
-	"slices"
 	"time"
 )
 
@@ -40,28 +39,6 @@ func Drain(d Dialer, n int64, chunk int, timeout time.Duration) (float64, error)
 		err = fmt.Errorf("%d bytes arrived, want %d", got, n)
 	}
 	return float64(n) / time.Since(start).Seconds(), err
-}
-
-// RoundTrips sends 64 bytes and waits for their echo, n times; it returns the times in order of length.
-func RoundTrips(d Dialer, n int, timeout time.Duration) ([]time.Duration, error) {
-	c, err := d.open("echo", timeout)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	times, b := make([]time.Duration, n), make([]byte, 64)
-	for i := range times {
-		start := time.Now()
-		if _, err := c.Write(b); err != nil {
-			return nil, err
-		}
-		if _, err := io.ReadFull(c, b); err != nil {
-			return nil, err
-		}
-		times[i] = time.Since(start)
-	}
-	slices.Sort(times)
-	return times, nil
 }
 
 // Churn opens a connection, has 64 bytes echoed and closes it, n times, one after another.

@@ -41,7 +41,6 @@ func TestConversationOverLoopback(t *testing.T) {
 		"put 1 B":  func() error { return PutIn(d, 1000, 7, 1, limit) },
 		"blast":    func() error { _, err := Blast(d, 1<<20+3, 4096, limit); return err },
 		"drain":    func() error { _, err := Drain(d, 1<<20+3, 4096, limit); return err },
-		"rtt":      func() error { _, err := RoundTrips(d, 10, limit); return err },
 		"churn":    func() error { _, err := Churn(d, 10, limit); return err },
 		"half":     func() error { return Half(d, 100001, 9, "k1", limit) },
 		"rst in":   func() error { return ResetByServer(d, limit) },
