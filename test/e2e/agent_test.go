@@ -14,6 +14,7 @@ import (
 
 	"guestwire/guestagent/proto"
 	"guestwire/test/harness/guest"
+	"guestwire/test/harness/lab"
 	"guestwire/test/harness/netns"
 	"guestwire/test/harness/spawn"
 	"guestwire/test/harness/traffic"
@@ -28,6 +29,12 @@ type agentEnv struct {
 
 func newAgentEnv(t *testing.T, init, cmdline string, args ...string) *agentEnv {
 	t.Helper()
+	return newAgentEnvOn(t, shared.lab, init, cmdline, args...)
+}
+
+// newAgentEnvOn is newAgentEnv with the kernel of a lab.
+func newAgentEnvOn(t *testing.T, kernel *lab.Lab, init, cmdline string, args ...string) *agentEnv {
+	t.Helper()
 	guestwireOnly(t)
 	e := &agentEnv{env: newEnv(t, setup{noGuest: true})}
 	dir := filepath.Join(e.dir, "run")
@@ -39,11 +46,11 @@ func newAgentEnv(t *testing.T, init, cmdline string, args ...string) *agentEnv {
 	if err := os.MkdirAll(images, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	initrds, err := shared.lab.Initrds(images, shared.guestprog, "socat", shared.guestwire)
+	initrds, err := kernel.Initrds(images, shared.guestprog, "socat", shared.guestwire)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := guest.QEMUConfig{Kernel: shared.lab.Vmlinuz(), Initrds: initrds, Dir: dir, Accel: shared.accel, Private: true, NS: e.w.Host.Name,
+	c := guest.QEMUConfig{Kernel: kernel.Vmlinuz(), Initrds: initrds, Dir: dir, Accel: shared.accel, Private: true, NS: e.w.Host.Name,
 		Wrap: append(append([]string{shared.guestwire, "run", "--uds-path", e.uds, "--wait", "10s"}, args...), "--")}
 	c.Initrds = append(c.Initrds, e.initrd(init))
 	if cmdline != "" { // the last one counts
@@ -251,6 +258,18 @@ func TestAgentServe(t *testing.T) {
 	} {
 		t.Run(c.name, c.run)
 	}
+}
+
+// TestAgentStable: the agent on the kernel that Debian's stable release has.
+func TestAgentStable(t *testing.T) {
+	e := newAgentEnvOn(t, shared.lab.Stable(), "", "")
+	if release := e.sh(t, "uname -r"); !strings.HasPrefix(release, "6.12.") {
+		t.Errorf("the kernel is %s", release)
+	}
+	e.startAgent(t, "guestwire agent serve")
+	t.Run("Setup", e.ctlSetup)
+	t.Run("Info", e.ctlInfo)
+	t.Run("Expose", e.ctlExpose)
 }
 
 func (e *agentEnv) startAgent(t *testing.T, command string) {

@@ -28,12 +28,15 @@ type venv struct {
 	g   []*guest.Guest
 	srv *traffic.Server // what the guests reach at hostPort
 	dir string
+
+	brief bool // the kernel has had the whole test, or another has
 }
 
 // vsetup is how a test wants its venv.
 type vsetup struct {
 	uml     bool
 	newest  bool // the newest QEMU, not this machine's
+	stable  bool // the kernel of Debian's stable release, not the newest
 	guests  int  // 1 when 0; siblings otherwise
 	hotplug bool // the device sits where it can be unplugged
 	args    []string
@@ -106,6 +109,10 @@ func (e *venv) boot(s vsetup, i int) {
 
 func (e *venv) qemu(s vsetup, i int, dir string) guest.QEMUConfig {
 	c := guest.QEMUConfig{Kernel: shared.lab.Vmlinuz(), Initrds: shared.vsockInitrds, Dir: dir, Accel: shared.accel, VSock: guest.VhostUserVSock(e.d.Socket(i))}
+	if s.stable {
+		k := shared.lab.Stable()
+		c.Kernel, c.Initrds = k.Vmlinuz(), k.Rebase(c.Initrds)
+	}
 	if s.newest || i == 1 { // of two siblings each has its own
 		c.Wrap, c.Binary, c.Extra, c.Env = shared.lab.QEMU()
 	}

@@ -28,7 +28,7 @@ func (l *Lab) packages(parts Part) error {
 	if parts&Tree != 0 {
 		need = append(need, forTree...)
 	}
-	if parts&Kernel != 0 {
+	if parts&(Kernel|StableKernel) != 0 {
 		need = append(need, forKernel...)
 	}
 	if parts&VSock != 0 {

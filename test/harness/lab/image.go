@@ -52,8 +52,13 @@ func (l *Lab) Initrds(dir, prog string, programs ...string) ([]string, error) {
 	if err := os.WriteFile(overlay, img.Bytes(), 0o644); err != nil {
 		return nil, err
 	}
-	return []string{filepath.Join(l.kernelDir(), "base.cpio"), overlay}, nil
+	return []string{l.base(), overlay}, nil
 }
+
+func (l *Lab) base() string { return filepath.Join(l.kernelDir(), "base.cpio") }
+
+// Rebase makes images of Initrds, of whatever kernel, those of this lab's.
+func (l *Lab) Rebase(initrds []string) []string { return append([]string{l.base()}, initrds[1:]...) }
 
 var libraryLine = regexp.MustCompile(`=> (/\S+)`)
 

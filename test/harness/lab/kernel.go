@@ -20,10 +20,21 @@ import (
 var kernelModules = []string{"virtio_net", "tun", "vhost_net", "veth", "dummy", "virtio_mem", "virtio_balloon",
 	"vsock", "vmw_vsock_virtio_transport", "vsock_loopback", "vsock_diag"}
 
-const kernelSuite, kernelPackage = "trixie-backports", "linux-image-cloud-amd64"
+// The kernels are those of two suites: Debian's newest, and that of the stable release (6.12), which most guests have.
+const (
+	kernelSuite, stableSuite = "trixie-backports", "trixie"
+	kernelPackage            = "linux-image-cloud-amd64"
+)
+
+// Stable is the lab with the kernel of the stable release in the place of the newest.
+func (l *Lab) Stable() *Lab {
+	s := *l
+	s.kernel = stableSuite
+	return &s
+}
 
 func (l *Lab) kernelDir() string {
-	return filepath.Join(l.Cache, "kernel-"+recipe(kernelSuite, kernelPackage, kernelModules, 1))
+	return filepath.Join(l.Cache, "kernel-"+recipe(l.kernel, kernelPackage, kernelModules, 1))
 }
 
 // Vmlinuz is the kernel for QEMU.
@@ -36,7 +47,7 @@ func (l *Lab) KernelVersion() string {
 }
 
 func (l *Lab) buildKernel(dir, final string) error {
-	a, err := l.suite(filepath.Join(dir, "apt"), kernelSuite)
+	a, err := l.suite(filepath.Join(dir, "apt"), l.kernel)
 	if err != nil {
 		return err
 	}
@@ -46,14 +57,19 @@ func (l *Lab) buildKernel(dir, final string) error {
 	}
 	l.say("Linux %s", version)
 	x := filepath.Join(dir, "x")
-	if err := a.unpack(x, "linux-binary-"+version, "linux-modules-"+version, "linux-base-"+version); err != nil {
+	packages := []string{"linux-binary-" + version, "linux-modules-" + version, "linux-base-" + version}
+	image := filepath.Join(x, "usr/lib/modules", version, "vmlinuz")
+	if l.kernel == stableSuite { // which has it all in one
+		packages = []string{"linux-image-" + version}
+		image = filepath.Join(x, "boot/vmlinuz-"+version)
+	}
+	if err := a.unpack(x, packages...); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "apt")); err != nil {
 		return err
 	}
-	modules := filepath.Join(x, "usr/lib/modules", version)
-	if err := os.Rename(filepath.Join(modules, "vmlinuz"), filepath.Join(dir, "vmlinuz")); err != nil {
+	if err := os.Rename(image, filepath.Join(dir, "vmlinuz")); err != nil {
 		return err
 	}
 	if err := os.Symlink("usr/lib", filepath.Join(x, "lib")); err != nil && !os.IsExist(err) {

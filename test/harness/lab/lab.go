@@ -15,13 +15,15 @@ import (
 // Part is something that Prepare can bring.
 type Part uint
 
-// The parts. UML, the newest QEMU and the peers live in one tree; Kernel is the kernel for QEMU; VSock is the kernel's own tests of vsock.
+// The parts. UML, the newest QEMU and the peers live in one tree; Kernel is the kernel for QEMU, StableKernel that of Stable; VSock is the kernel's own tests of
+// vsock.
 const (
 	Tree Part = 1 << iota
 	Kernel
 	TestPMD
 	VSock
-	All = Tree | Kernel | TestPMD | VSock
+	StableKernel
+	All = Tree | Kernel | TestPMD | VSock | StableKernel
 )
 
 // Lab is where things are.
@@ -30,6 +32,7 @@ type Lab struct {
 	Root     string // module root of this source tree
 	progress io.Writer
 	mirror   string
+	kernel   string // suite that it is from
 }
 
 // Locate finds the cache and the source tree; it brings nothing.
@@ -45,7 +48,7 @@ func Locate(progress io.Writer) (*Lab, error) {
 	if err != nil {
 		cache = "/var/cache" // no HOME, as in some runners
 	}
-	return &Lab{Cache: filepath.Join(cache, "guestwire"), Root: root, progress: progress}, nil
+	return &Lab{Cache: filepath.Join(cache, "guestwire"), Root: root, progress: progress, kernel: kernelSuite}, nil
 }
 
 // Prepare brings the parts that are missing.
@@ -70,6 +73,7 @@ func Prepare(parts Part, progress io.Writer) (*Lab, error) {
 	}{
 		{Tree, l.treeDir(), "Debian tree with User Mode Linux, QEMU and the peers (about 2 minutes)", l.buildTree},
 		{Kernel, l.kernelDir(), "Debian's newest cloud kernel for QEMU (about 15 s)", l.buildKernel},
+		{StableKernel, l.Stable().kernelDir(), "cloud kernel of Debian's stable release (about 15 s)", l.Stable().buildKernel},
 		{TestPMD, l.dpdkDir(), "DPDK testpmd (about 10 s)", l.buildTestPMD},
 		{VSock, l.vsockDir(), "kernel's vsock tests (about 30 s)", l.buildVSock},
 	} {

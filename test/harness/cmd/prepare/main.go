@@ -14,5 +14,5 @@ func main() {
 		fmt.Fprintf(os.Stderr, "prepare: %v\n", err)
 		os.Exit(1)
 	}
-	fmt.Printf("prepare: ready in %s: Linux %s under %s, User Mode Linux, testpmd\n", l.Cache, l.KernelVersion(), l.Accel())
+	fmt.Printf("prepare: ready in %s: Linux %s and %s under %s, User Mode Linux, testpmd\n", l.Cache, l.KernelVersion(), l.Stable().KernelVersion(), l.Accel())
 }
