@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,40 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 	case err != nil:
 		t.Fatal(err)
 	}
+}
+
+// A DHCPv6 client has the guest's address already, as a /128: it makes room for the
+// host's /64, and is back when that is undone.
+func TestAddressOfAnotherLength(t *testing.T) {
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("needs iproute2, to see what the kernel has")
+	}
+	inNamespace(t, func(t *testing.T) {
+		for _, args := range []string{"link set dev a up", "address add fd67::15/128 nodad dev a", "address add fd67::99/128 nodad dev a"} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v: %s", args, err, out)
+			}
+		}
+		dir := t.TempDir()
+		s := New(Config{Dir: filepath.Join(dir, "run"), ResolvConf: filepath.Join(dir, "resolv.conf")})
+		want := network(t, "guestwire.link=a guestwire.address=fd67::15/64 guestwire.gateway=fd67::2")
+		for i, most := range []int{5, 0, 0} {
+			changes, err := s.Apply(t.Context(), want)
+			if err != nil || len(changes) > most {
+				t.Errorf("time %d: %v\n%s", i, err, lines(changes))
+			}
+			got := addresses(t)
+			slices.Sort(got)
+			equal(t, "addresses", got, []string{"fd67::15/64", "fd67::99/128"})
+			equal(t, "routes", routes(t), []string{"default via fd67::2"})
+		}
+		if _, err := s.Undo(); err != nil {
+			t.Error(err)
+		}
+		got := addresses(t)
+		slices.Sort(got)
+		equal(t, "addresses afterwards", got, []string{"fd67::15/128", "fd67::99/128"})
+	})
 }
 
 // ip asks iproute2, which knows nothing of us, on this thread's namespace.

@@ -3,6 +3,7 @@ package setup
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +128,27 @@ func plan(want, have, first State) []Change {
 	slices.SortFunc(come, byOrder)
 	slices.Reverse(gone)
 	return append(gone, come...)
+}
+
+// displace has go what stands in the way of a wanted IPv6 address: the same one
+// with another prefix length, of which a link has only one. DHCPv6 clients leave
+// such (a /128).
+func displace(want, have, first State) {
+	bits := map[netip.Addr]int{}
+	for key, to := range want {
+		if p, err := netip.ParsePrefix(key.Name); key.Kind == Address && to != "" && err == nil && p.Addr().Is6() {
+			bits[p.Addr()] = p.Bits()
+		}
+	}
+	for _, there := range []State{have, first} { // gone before, and to stay so
+		for key := range there {
+			if p, err := netip.ParsePrefix(key.Name); key.Kind == Address && err == nil {
+				if n, ok := bits[p.Addr()]; ok && n != p.Bits() {
+					want[key] = ""
+				}
+			}
+		}
+	}
 }
 
 // settled drops from first what is as it was and not wanted any more: it is not

@@ -102,6 +102,7 @@ func (s *Setup) converge(j *journal, want State) ([]Change, error) {
 		if have[Key{Link, j.Link}] == "" {
 			j.forgetLink()
 		}
+		displace(want, have, j.first)
 		changes := plan(want, have, j.first)
 		if len(changes) == 0 || round == rounds {
 			settled(want, have, j.first)
