@@ -6,6 +6,7 @@
 //	guestprog get|put ADDR N SEED [CHUNK]       and half, reset-in, reset-out, refused, parallel N SIZE, ask WORDS...; ADDR is HOST:PORT, unix:PATH or vsock:CID:PORT
 //	guestprog blast|drain ADDR N CHUNK [BUFFER] bytes per second, guest to host and back; churn ADDR N: microseconds
 //	guestprog pings PORT N                      p50 and p99 of N round trips to a port of the host by vsock, and N connections of one each: microseconds; serve-pings PORT: their server
+//	guestprog sink PORT                         takes one connection by vsock to its end and prints how fast the bytes came
 //	guestprog slow ADDR N SEED                  get by a reader that pauses
 //	guestprog seqpacket CID PORT                messages of all sizes to an echo server
 //	guestprog dgrams PATH N SEED MAX [fixed]    N bytes to a UNIX datagram socket; pour PATH N CHUNK: to a stream socket
@@ -33,7 +34,7 @@ func main() {
 	commands := map[string]func(args []string) error{
 		"agent": runAgent, "serve": serve, "udp-sizes": udpSizes, "udp-ask": udpAsk,
 		"dns": dnsQuery, "dhcp6": dhcp6, "udp-flood": udpFlood, "seqpacket": seqpacket, "dgrams": dgrams, "pour": pour,
-		"pings": pings, "serve-pings": servePings,
+		"pings": pings, "serve-pings": servePings, "sink": sink,
 	}
 	for _, name := range []string{"get", "put", "slow", "half", "reset-in", "reset-out", "refused", "parallel", "ask"} {
 		commands[name] = func(args []string) error { return stream(name, args) }

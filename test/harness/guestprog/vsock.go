@@ -174,3 +174,37 @@ func servePings(args []string) error {
 	fmt.Println("serving")
 	return vsock.PingServer(fd)
 }
+
+// sink prints the bytes per second from the first to the last that came.
+func sink(args []string) error {
+	if err := want(args, 1, "PORT"); err != nil {
+		return err
+	}
+	l, err := vsock.Listen(uint32(numbers(args)(0)), unix.SOCK_STREAM)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	fmt.Println("serving")
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var first, last time.Time
+	total := 0
+	for b := make([]byte, 1<<20); ; {
+		n, err := c.Read(b)
+		if n > 0 {
+			if last = time.Now(); total == 0 {
+				first = last
+			}
+			total += n
+		}
+		if err != nil {
+			break
+		}
+	}
+	fmt.Printf("%.0f bytes a second\n", float64(total)/last.Sub(first).Seconds())
+	return nil
+}
