@@ -35,6 +35,7 @@ type Config struct {
 	Outbound4       hostsock.Options // Device and Bind address of sockets to IPv4 targets
 	Outbound6       hostsock.Options
 	MapHostLoopback []netip.Addr
+	MapHost         map[netip.Addr]netip.Addr // the guest's name for addresses of the host; one of each family counts
 	AllowMetadata   bool
 	Off             Off
 	MaxFlows        int

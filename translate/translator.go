@@ -91,6 +91,13 @@ func (t *Translator) policyConfig(d Deps) forward.PolicyConfig {
 			p.MapLoopback6 = addr(a)
 		}
 	}
+	for from, to := range c.MapHost {
+		if from.Is4() {
+			p.MapHost4, p.Host4 = addr(from), to
+		} else {
+			p.MapHost6, p.Host6 = addr(from), to
+		}
+	}
 	return p
 }
 

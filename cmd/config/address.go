@@ -177,6 +177,30 @@ func parseResolver(s string) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(s)
 }
 
+// mapHost reads --map-guest-addr: the host's own address is the guest's too where
+// that was copied, and can then be reached under another one alone.
+func (n *Net) mapHost(o *Options, host func() (HostNet, error)) error {
+	for _, s := range o.MapGuestAddr {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Zone() != "" || a.IsLoopback() || a.IsMulticast() || a.IsUnspecified() {
+			return wrong("--map-guest-addr", s, "write the unicast address under which the guest shall reach the host's own address, like 169.254.1.2")
+		}
+		h, err := host()
+		if err != nil {
+			return wrong("--map-guest-addr", s, "the host's addresses cannot be read: %v", err)
+		}
+		to := h.V4.Addr()
+		if a.Is6() {
+			to = h.V6.Addr()
+		}
+		if !to.IsValid() {
+			continue // of this family the host has none: nothing is there to be reached
+		}
+		n.MapHost = append(n.MapHost, AddrMap{a, to})
+	}
+	return nil
+}
+
 // policy reads --map-host-loopback, --outbound and the interfaces.
 func (n *Net) policy(o *Options) error {
 	for _, s := range o.MapHostLoopback {

@@ -53,6 +53,9 @@ type Family struct {
 	DNS     netip.Addr   // where our DNS forwarder answers; invalid: nowhere
 }
 
+// AddrMap leads what the guest sends to one address to another.
+type AddrMap struct{ From, To netip.Addr }
+
 // Net is the complete, validated configuration of one guest's NIC.
 type Net struct {
 	SocketPath string // or FD
@@ -79,6 +82,7 @@ type Net struct {
 	OutboundIf [2]string // device for IPv4, IPv6
 
 	MapHostLoopback []netip.Addr
+	MapHost         []AddrMap // --map-guest-addr
 	AllowMetadata   bool
 	Off             Off
 
@@ -110,7 +114,9 @@ func Resolve(o *Options, host func() (HostNet, error)) (*Net, error) {
 	for _, step := range []func(*Options) error{
 		n.attachment, n.families,
 		func(o *Options) error { return n.addressing(o, host) },
-		n.names, n.resolvers, n.policy, n.forwards, n.limits,
+		n.names, n.resolvers, n.policy,
+		func(o *Options) error { return n.mapHost(o, host) },
+		n.forwards, n.limits,
 	} {
 		if err := step(o); err != nil {
 			return nil, err

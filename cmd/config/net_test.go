@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -139,4 +140,22 @@ func FuzzResolve(f *testing.F) {
 			t.Errorf("out of range: MTU %d, MAC %x", n.MTU, n.MAC)
 		}
 	})
+}
+
+// The host's own address under another, for guests that have the same one.
+func TestMapGuestAddr(t *testing.T) {
+	host := func() (HostNet, error) { return HostNet{V4: netip.MustParsePrefix("192.0.2.7/24")}, nil }
+	n, err := Resolve(&Options{SocketPath: "/s", FD: -1, MapGuestAddr: []string{"169.254.1.2", "fd00::99"}}, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []AddrMap{{netip.MustParseAddr("169.254.1.2"), netip.MustParseAddr("192.0.2.7")}} // this host has no IPv6
+	if !slices.Equal(n.MapHost, want) {
+		t.Errorf("%v, want %v", n.MapHost, want)
+	}
+	for _, s := range []string{"host", "127.0.0.1", "224.0.0.1", "fe80::1%eth0", "0.0.0.0"} {
+		if _, err := Resolve(&Options{SocketPath: "/s", FD: -1, MapGuestAddr: []string{s}}, host); err == nil || !strings.Contains(err.Error(), "--map-guest-addr") {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
 }

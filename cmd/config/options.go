@@ -36,6 +36,7 @@ type Options struct {
 
 	// Policy.
 	MapHostLoopback []string `key:"map-host-loopback"`
+	MapGuestAddr    []string `key:"map-guest-addr"`
 	AllowMetadata   bool     `key:"allow-metadata"`
 
 	Off      Off

@@ -67,6 +67,7 @@ func forwardFlags() []cli.Flag {
 		&cli.StringFlag{Name: "outbound-if4", Usage: "bind outbound IPv4 sockets to interface `IF`", Category: cat},
 		&cli.StringFlag{Name: "outbound-if6", Usage: "bind outbound IPv6 sockets to interface `IF`", Category: cat},
 		&cli.StringSliceFlag{Name: "map-host-loopback", Usage: "let the guest reach the host's 127.0.0.1 and ::1 under `ADDRESS`; 10.0.2.2 is what QEMU's user networking does", DefaultText: "not reachable", Category: cat},
+		&cli.StringSliceFlag{Name: "map-guest-addr", Usage: "let the guest reach the host's own address under `ADDRESS`: a guest that has the same one (--address host) cannot otherwise", DefaultText: "not reachable so", Category: cat},
 		&cli.BoolFlag{Name: "allow-metadata", Usage: "let the guest reach link-local addresses such as the cloud metadata service 169.254.169.254", Category: cat},
 	}
 }

@@ -42,7 +42,7 @@ func newApp() *cli.App {
 			"or run the backend by itself and point QEMU (or any vhost-user frontend) to it:\n\n" +
 			"   guestwire net --socket-path /tmp/vm.sock\n\n" +
 			"See what this host offers: guestwire check",
-		Commands:                  []*cli.Command{netCommand(), vsockCommand(), bridgeCommand(), runCommand(), daemonCommand(), netnsCommand(), agentCommand(), ctlCommand(), workerProcess(), netnsKeeper(), checkCommand(), docCommand()},
+		Commands:                  []*cli.Command{netCommand(), vsockCommand(), bridgeCommand(), runCommand(), daemonCommand(), netnsCommand(), pastaCommand(), agentCommand(), ctlCommand(), workerProcess(), netnsKeeper(), checkCommand(), docCommand()},
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true, // commas belong to port specs
 		HideHelpCommand:           true,
@@ -81,10 +81,14 @@ func withoutHelpCommand(commands []*cli.Command) {
 }
 
 // personality lets links named guestwire-net and guestwire-vsock be these
-// subcommands, since a vhost-user descriptor file names a bare binary.
+// subcommands, since a vhost-user descriptor file names a bare binary, and one named
+// pasta that one.
 func personality(args []string) []string {
 	if len(args) == 0 {
 		return []string{"guestwire"}
+	}
+	if base := filepath.Base(args[0]); base == "pasta" || base == "pasta.avx2" {
+		return append([]string{"guestwire", "pasta"}, args[1:]...)
 	}
 	name, sub, found := strings.Cut(filepath.Base(args[0]), "-")
 	if name == "guestwire" && found && (sub == "net" || sub == "vsock") {

@@ -79,6 +79,15 @@ func netnsAction(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(err.Error(), 2)
 	}
+	return netnsServe(cfg, &o, target, command, log, func(forwards, name string) error {
+		fmt.Fprintf(os.Stderr, "guestwire netns: ready on %s%s\n", name, forwards)
+		return nil
+	})
+}
+
+// netnsServe is the network of a namespace until that ends, or of a new one until
+// its command does. ready is told once: the forwards, and what was joined.
+func netnsServe(cfg *config.Netns, o *config.NetnsOptions, target netns.Target, command []string, log *slog.Logger, ready func(forwards, name string) error) error {
 	ns, err := netns.Enter(netns.Config{
 		Target: target, Command: command, SharePIDs: o.NoPIDNS, Interface: netnsInterface(cfg, o.ConfigNet),
 		Exe: "/proc/self/exe", Keeper: []string{"guestwire", "netns-keeper"},
@@ -94,10 +103,12 @@ func netnsAction(c *cli.Context) error {
 	}
 	defer w.Close()
 	if len(command) > 0 {
-		return netnsRun(w, ns, log)
+		return netnsRun(w, ns, log, ready)
 	}
 	sig := catch(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
-	fmt.Fprintf(os.Stderr, "guestwire netns: ready on %s of %s%s\n", ns.Name, target, w.Forwards())
+	if err := ready(w.Forwards(), fmt.Sprintf("%s of %s", ns.Name, target)); err != nil {
+		return err
+	}
 	go control(w, sig)
 	return w.Run()
 }
@@ -143,7 +154,7 @@ func netnsInterface(c *config.Netns, configure bool) netns.Interface {
 
 // netnsRun serves the namespace of a command until that ends, and passes its status
 // on.
-func netnsRun(w *worker.Worker, ns *netns.Namespace, log *slog.Logger) error {
+func netnsRun(w *worker.Worker, ns *netns.Namespace, log *slog.Logger, ready func(forwards, name string) error) error {
 	// INT and QUIT reach the command from the terminal by themselves; here they are
 	// only kept from ending us before it.
 	sig := catch(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1)
@@ -157,7 +168,9 @@ func netnsRun(w *worker.Worker, ns *netns.Namespace, log *slog.Logger) error {
 			}
 		}
 	}()
-	fmt.Fprintf(os.Stderr, "guestwire netns: ready on %s%s\n", ns.Name, w.Forwards())
+	if err := ready(w.Forwards(), ns.Name); err != nil {
+		return err
+	}
 	served := make(chan error, 1)
 	go func() { served <- w.Run() }()
 	if err := ns.Run(); err != nil {

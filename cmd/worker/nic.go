@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -119,7 +120,7 @@ func (n *nic) translateConfig() translate.Config {
 	c := n.cfg
 	t := translate.Config{
 		MAC: c.MAC, MTU: c.MTU, Hostname: c.Hostname, FQDN: c.FQDN, Announce: c.Announce,
-		Forwards: c.Forwards, MapHostLoopback: c.MapHostLoopback, AllowMetadata: c.AllowMetadata,
+		Forwards: c.Forwards, MapHostLoopback: c.MapHostLoopback, MapHost: mapHost(c.MapHost), AllowMetadata: c.AllowMetadata,
 		Off: translate.Off(c.Off), MaxFlows: c.MaxFlows, Rand: newRand(), Log: limited(n.log),
 		Outbound4: outbound(c.Outbound4, c.OutboundIf[0]), Outbound6: outbound(c.Outbound6, c.OutboundIf[1]),
 	}
@@ -131,6 +132,14 @@ func (n *nic) translateConfig() translate.Config {
 		t.V6 = translate.Net{Guest: c.V6.Guest, Gateway: c.V6.Gateway, DNS: c.V6.DNS}
 	}
 	return t
+}
+
+func mapHost(list []config.AddrMap) (m map[netip.Addr]netip.Addr) {
+	m = make(map[netip.Addr]netip.Addr, len(list))
+	for _, x := range list {
+		m[x.From] = x.To
+	}
+	return m
 }
 
 // newRand is an unpredictable generator for the loop: ChaCha8 under a random key.

@@ -34,6 +34,14 @@ type nsEnv struct {
 
 func newNetns(t *testing.T, args ...string) *nsEnv {
 	t.Helper()
+	e := newWorld(t)
+	e.start(args...)
+	return e
+}
+
+// newWorld is a namespace that nobody connects yet.
+func newWorld(t *testing.T) *nsEnv {
+	t.Helper()
 	if os.Getenv("GUESTWIRE_E2E") == "" {
 		t.Skip("needs root and the lab: run `make test`")
 	}
@@ -53,8 +61,17 @@ func newNetns(t *testing.T, args ...string) *nsEnv {
 	if e.ns, err = e.w.Add("inside"); err != nil {
 		t.Fatal(err)
 	}
-	e.start(args...)
 	return e
+}
+
+// inside runs a command in the namespace.
+func (e *nsEnv) inside(t *testing.T, command string) string {
+	t.Helper()
+	out, err := e.ns.Run(20*time.Second, "sh", "-c", command)
+	if err != nil {
+		t.Errorf("%s: %v\n%s", command, err, out)
+	}
+	return out
 }
 
 func (e *nsEnv) start(args ...string) {

@@ -57,7 +57,9 @@ type PolicyConfig struct {
 	Net4               netip.Prefix
 
 	MapLoopback4, MapLoopback6 wire.Addr // --map-host-loopback
-	AllowMetadata              bool      // --allow-metadata
+	MapHost4, MapHost6         wire.Addr // --map-guest-addr, which leads to
+	Host4, Host6               netip.Addr
+	AllowMetadata              bool // --allow-metadata
 
 	Resolver Resolver                      // nil: no DNS mapping
 	Log      func(format string, a ...any) // nil: silent
@@ -112,6 +114,10 @@ func (p *Policy) outbound(proto uint8, dst wire.Addr, port uint16) (netip.AddrPo
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), Allow
 	case dst == p.c.MapLoopback6:
 		return netip.AddrPortFrom(netip.IPv6Loopback(), port), Allow
+	case dst == p.c.MapHost4:
+		return netip.AddrPortFrom(p.c.Host4, port), Allow
+	case dst == p.c.MapHost6:
+		return netip.AddrPortFrom(p.c.Host6, port), Allow
 	}
 	if v := p.refuse(dst); v != Allow {
 		return netip.AddrPort{}, v

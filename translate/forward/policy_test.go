@@ -30,6 +30,10 @@ func TestOutbound(t *testing.T) {
 	const tcp, udp, icmp, icmp6 = wire.ProtoTCP, wire.ProtoUDP, wire.ProtoICMP, wire.ProtoICMPv6
 	loop := func(c *PolicyConfig) { c.MapLoopback4, c.MapLoopback6 = addr("10.0.2.2"), addr("fd67:7765:7374::fe") }
 	meta := func(c *PolicyConfig) { c.AllowMetadata = true }
+	self := func(c *PolicyConfig) {
+		c.MapHost4, c.Host4 = addr("169.254.1.2"), netip.MustParseAddr("192.0.2.9")
+		c.MapHost6, c.Host6 = addr("fd00::99"), netip.MustParseAddr("2001:db8::9")
+	}
 	tests := []struct {
 		change func(*PolicyConfig)
 		proto  uint8
@@ -45,6 +49,11 @@ func TestOutbound(t *testing.T) {
 		{nil, tcp, "10.0.2.77", 80, "10.0.2.77:80", Allow}, // the host's own 10.0.2.0/24, if it has one
 		{nil, tcp, "192.0.2.7", 0, "", RefusePort},
 		{nil, udp, "192.0.2.7", 0, "", RefusePort},
+
+		{self, tcp, "169.254.1.2", 80, "192.0.2.9:80", Allow}, // before the refusal of its network
+		{self, udp, "fd00::99", 53, "[2001:db8::9]:53", Allow},
+		{self, icmp, "169.254.1.2", 0, "192.0.2.9:0", Allow},
+		{self, tcp, "169.254.1.3", 80, "", RefuseMetadata},
 
 		{nil, tcp, "127.0.0.1", 80, "", RefuseLoopback},
 		{nil, tcp, "127.255.255.254", 80, "", RefuseLoopback},
