@@ -111,6 +111,9 @@ func owner(s string) (uid, gid int, err error) {
 			gid, _ = strconv.Atoi(x.Gid)
 		}
 	}
+	if os.Geteuid() != 0 && (uid == 0 || gid == 0) {
+		return uid, gid, fmt.Errorf("owner=%s: only root can give a file to root", s)
+	}
 	return uid, gid, nil
 }
 
