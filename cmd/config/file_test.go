@@ -95,7 +95,7 @@ func TestWrongFiles(t *testing.T) {
 		{"list in a list", web + "      tcp-ports: [[80]]\n", []string{":5:", "plain value"}},
 		{"anchor", web + "      mtu: &m 1500\n", []string{":5:7:", "anchors"}},
 		{"wrong value", web + "      tcp-ports: 99999\n", []string{":5:7:", "guest web", "99999", "65535"}},
-		{"missing socket", "guests:\n  web:\n    net:\n      mtu: 1500\n", []string{":4:7:", "guest web", "--socket-path"}},
+		{"missing socket", "guests:\n  web:\n    net:\n      mtu: 1500\n", []string{":4:7:", "guest web", "write the key socket-path"}},
 		{"missing CID", web + "    vsock:\n      socket-path: /run/v\n", []string{":6:7:", "--guest-cid"}},
 		{"host's CID", web + strings.Replace(vsock, "3", "2", 1), []string{":7:7:", "--guest-cid", "reserved"}},
 		{"negative CID", web + strings.Replace(vsock, "3", "-3", 1), []string{":7:7:", "--guest-cid", "-3"}},

@@ -172,6 +172,9 @@ func (r *reader) locate(s section, guest string, err error) {
 	at := s.at
 	var e *Error
 	if errors.As(err, &e) {
+		if e.Option == "--socket-path" && e.Value == "" { // a file has no key for a descriptor
+			err = wrong(e.Option, "", "say where the guest connects: write the key socket-path with a path")
+		}
 		if k := s.keys[strings.TrimPrefix(e.Option, "--")]; k != nil {
 			at = k
 		}
