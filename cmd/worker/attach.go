@@ -43,7 +43,7 @@ func (n *nic) attachVhostUser(h link.Handler) error {
 		return err
 	}
 	s, err := vhostuser.NewServer(n.loop, d, vhostuser.ServerConfig{
-		Path: n.cfg.SocketPath, FD: n.cfg.FD, Client: n.cfg.Client, Log: unlimited(n.log), Gone: n.stop,
+		Path: n.cfg.SocketPath, FD: n.cfg.FD, Client: n.cfg.Client, Log: unlimited(n.log.With("device", "net")), Gone: n.stop,
 	})
 	if err != nil {
 		d.Close()

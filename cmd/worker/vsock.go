@@ -49,7 +49,7 @@ func (w *Worker) openVsock(cfg *config.Vsock, n *nic, log *slog.Logger) (v *vsoc
 	}
 	v.host.Attach(v.device)
 	v.server, err = vhostuser.NewServer(w.loop, v.device, vhostuser.ServerConfig{
-		Path: cfg.SocketPath, FD: cfg.FD, Client: cfg.Client, Log: unlimited(log), Gone: w.Stop,
+		Path: cfg.SocketPath, FD: cfg.FD, Client: cfg.Client, Log: unlimited(log.With("device", "vsock")), Gone: w.Stop,
 	})
 	return v, err
 }

@@ -66,7 +66,7 @@ func NewServer(l *eventloop.Loop, d Device, c ServerConfig) (*Server, error) {
 	s.timer = l.Timers().New(s, 0)
 	if err := s.meet(); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("vhostuser: %w", err)
+		return nil, err // which names the path, and is read by who gave it
 	}
 	return s, nil
 }
