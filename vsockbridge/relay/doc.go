@@ -20,6 +20,10 @@
 // socket is then reset, so that the part does not look like the whole; bytes that
 // were held for its target are delivered before.
 //
+// A TCP socket of a pair that has ended without error lingers (Lingers): what its
+// peer still sends is read and forgotten until the peer ends too, since closing
+// with that unread would reset the connection and cut what the peer has not read.
+//
 // A datagram socket has no end. A pair that writes to one ends when the stream
 // does; a pair that only reads from one ends when its target has gone.
 //
@@ -56,7 +60,8 @@
 // KiB) or one buffer of MaxMessage (1 MiB), and that only while its target does
 // not take what is in it, or half a frame has come: idle pairs hold two
 // descriptors and some 300 bytes. 16 pipes and 16 buffers are kept for the next
-// that need one. 16 reads per direction and turn. Transfers allocate nothing.
+// that need one. At most 256 sockets linger, each for at most 5 s and 4 MiB; Close
+// of the relay, or the end of the process, cuts that short. 16 reads per direction and turn. Transfers allocate nothing.
 //
 // # What it trusts
 //

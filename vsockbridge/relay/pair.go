@@ -196,6 +196,8 @@ func (p *Pair) cut(i int) {
 	p.flows[i].end(p.r)
 	src := &p.ends[i]
 	switch {
+	case src.both() && src.Kind == Stream && src.domain != unix.AF_UNIX && inet(src.In):
+		// Its peer would not hear of it, and its own end would be hidden from Lingers.
 	case src.both() && src.Kind != Datagram:
 		_ = unix.Shutdown(src.In, unix.SHUT_RD)
 	case src.Kind == Datagram:
@@ -221,21 +223,6 @@ func (p *Pair) reset(e *end) {
 	if e.outSok {
 		_ = unix.SetsockoptLinger(e.Out, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-}
-
-// discard reads what nobody wants any more of a TCP socket. To close it with that
-// unread would be a reset, which takes along what is still to be sent to the peer.
-func (p *Pair) discard(e *end) {
-	if e.domain != unix.AF_INET && e.domain != unix.AF_INET6 || queued(e.In) == 0 {
-		return
-	}
-	buf := p.r.pool.takeBuffer()
-	for range turnRounds {
-		if n, errno := recv(e.In, buf, unix.MSG_TRUNC); n == 0 || errno != 0 {
-			break
-		}
-	}
-	p.r.pool.giveBuffer(buf)
 }
 
 // settle ends the pair when both directions have, else watches what they need.
@@ -300,10 +287,10 @@ func (p *Pair) close(errno unix.Errno) {
 		p.flows[i].end(p.r)
 		res.Bytes[i] = p.flows[i].bytes
 		e := &p.ends[i]
-		if errno == 0 && e.both() {
-			p.discard(e)
-		}
-		if e.In >= 0 {
+		switch {
+		case errno == 0 && e.both():
+			p.r.lingers.Close(e.In)
+		case e.In >= 0:
 			unix.Close(e.In)
 		}
 		if e.Out >= 0 && !e.both() {

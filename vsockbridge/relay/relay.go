@@ -87,6 +87,8 @@ type Relay struct {
 	pool  pool
 	stats Stats
 	pairs *Pair // all that are open
+
+	lingers *Lingers // sockets of pairs that have ended
 }
 
 // New makes a Relay. Nothing is opened before the first Start.
@@ -94,7 +96,7 @@ func New(c Config, loop *eventloop.Loop) *Relay {
 	c.MaxPairs = orDefault(c.MaxPairs, defaultPairs)
 	c.MaxMessage = orDefault(c.MaxMessage, defaultMessage)
 	c.PipeSize = orDefault(c.PipeSize, defaultPipe)
-	r := &Relay{c: c, loop: loop}
+	r := &Relay{c: c, loop: loop, lingers: NewLingers(loop)}
 	r.pool = pool{
 		pipes: make([]pipe, 0, keep), buffers: make([][]byte, 0, keep),
 		pipeSize: c.PipeSize, bufSize: FrameHeader + max(c.MaxMessage, copySize),
@@ -155,6 +157,7 @@ func (r *Relay) Close() {
 	for r.pairs != nil {
 		r.pairs.Close()
 	}
+	r.lingers.Stop()
 	r.pool.close()
 }
 
