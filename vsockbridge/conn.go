@@ -150,7 +150,7 @@ func (d *Device) adopt(c *conn, fd int, connecting bool) bool {
 func (d *Device) closeHost(c *conn) {
 	if c.fd >= 0 {
 		d.loop.Remove(c.token)
-		closeFD(c.fd)
+		d.lingers.Close(c.fd)
 		c.fd, c.token = -1, 0
 	}
 	if n := c.credit.held(); n > 0 {

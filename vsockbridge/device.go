@@ -10,6 +10,7 @@ import (
 	"guestwire/vring/eventloop"
 	"guestwire/vring/vhostuser"
 	"guestwire/vsockbridge/packet"
+	"guestwire/vsockbridge/relay"
 )
 
 // Numbers of the virtqueues (virtio 1.3, 5.10.2), named by the driver's view.
@@ -80,6 +81,7 @@ type Device struct {
 	pool     pool
 	vec      vector
 	scratch  [1]byte
+	lingers  *relay.Lingers // TCP sockets of connections that have ended
 
 	drops    [numDrops]uint64
 	counters Counters
@@ -114,7 +116,7 @@ func New(c Config, loop *eventloop.Loop) (*Device, error) {
 		c.Log = func(string, ...any) {}
 	}
 	d := &Device{cfg: c, loop: loop, fresh: true, offered: allFeatures &^ (c.Withhold &^ vhostuser.FVersion1),
-		conns: newTable(c.MaxConns), queue: runQueue{-1, -1}}
+		conns: newTable(c.MaxConns), queue: runQueue{-1, -1}, lingers: relay.NewLingers(loop)}
 	if err := d.turn.open(loop, d); err != nil {
 		return nil, err
 	}
@@ -144,6 +146,7 @@ func (d *Device) Close() {
 	d.up = false
 	d.forgetAll()
 	d.part()
+	d.lingers.Stop()
 	d.loop.Timers().Free(d.tx.timer)
 	d.turn.close(d.loop)
 }

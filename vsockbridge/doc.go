@@ -123,6 +123,7 @@
 //	asked               5 s
 //	leaving, and open with both directions ended by the host: 10 s
 //	orphan              60 s
+//	closed TCP sockets  linger (relay.Lingers): 256, each 5 s and 4 MiB
 //	host ports          16384..65535, for connections that the host asked for
 //	turn                256 chains or 4 MiB from the guest, 512 or 2 MiB towards it
 //
