@@ -10,7 +10,8 @@
 // # A turn
 //
 //	wait      sleep until an event, a letter or the next timer; not at all while
-//	          Again or mail is waiting
+//	          Again or mail is waiting. While sleeps are short Go's scheduler is told
+//	          of none of them, up to a millisecond
 //	now       the clock is read once: Now is the time of the turn
 //	events    Source.Ready(cookie, conditions), in the kernel's order
 //	again     Source.Ready(cookie, Again), for those who asked in earlier turns, or

@@ -54,6 +54,7 @@ type Loop struct {
 	epfd    int
 	wakefd  int // eventfd, registered as the zero token
 	pwait2  bool
+	brisk   bool // sleeps have been short
 	timeout unix.Timespec
 	events  [batch]epollEvent
 	fetched int // events in this turn's batch

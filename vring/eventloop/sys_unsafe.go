@@ -38,47 +38,76 @@ func epollCtl(epfd, op, fd int, ev Events, t Token) syscall.Errno {
 	return errno
 }
 
-// wait fetches events into l.events. Only a wait that may sleep goes through
-// Syscall6, which tells the scheduler; looking costs no more than the system
-// call. EINTR (a signal of the runtime's own, mostly) is an empty batch.
-func (l *Loop) wait(d time.Duration) (int, syscall.Errno) {
-	for {
-		n, e := l.epoll(d)
-		switch {
-		case e == syscall.EINTR:
-			return 0, 0
-		case (e == syscall.ENOSYS || e == syscall.EPERM) && l.pwait2:
-			l.pwait2 = false // before Linux 5.11, or a seccomp filter that is older
-			continue
-		}
-		return n, e
-	}
-}
+// briskWait is how long a loop that has been busy sleeps without telling Go's
+// scheduler, which would give what the thread holds to another one within 20 us,
+// and have it stand in line afterwards. A collection of garbage has to wait for
+// such a sleeper.
+const briskWait = time.Millisecond
 
-func (l *Loop) epoll(d time.Duration) (int, syscall.Errno) {
-	var n uintptr
-	var e syscall.Errno
-	buf := uintptr(unsafe.Pointer(&l.events[0]))
+// wait fetches events into l.events. EINTR (a signal of the runtime's own, mostly)
+// is an empty batch.
+func (l *Loop) wait(d time.Duration) (n int, e syscall.Errno) {
 	switch {
 	case d == 0:
-		if l.fetched == 0 && l.Lingers() {
-			// Who lingers has nothing to do, and lets others go first.
-			syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		n, e = l.look()
+	case l.brisk && l.pwait2:
+		short := d
+		if d < 0 || d > briskWait {
+			short = briskWait
 		}
-		n, _, e = syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), buf, batch, 0, 0, 0)
-	case l.pwait2 && d > 0:
-		l.stats.Waits++
-		l.timeout = unix.NsecToTimespec(int64(d))
-		n, _, e = syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), buf, batch,
-			uintptr(unsafe.Pointer(&l.timeout)), 0, 0)
+		if n, e = l.nap(short); n == 0 && e == 0 && short != d {
+			l.brisk = false // the next one tells
+			return 0, 0
+		}
 	default:
 		l.stats.Waits++
-		n, _, e = syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), buf, batch, millis(d), 0, 0)
+		before := l.clock.Now()
+		n, e = l.sleep(d)
+		l.brisk = n > 0 && time.Duration(l.clock.Now()-before) < briskWait
 	}
-	if e != 0 {
-		return 0, e
+	switch e {
+	case 0:
+		return n, 0
+	case syscall.EINTR:
+		return 0, 0
+	case syscall.ENOSYS, syscall.EPERM: // before Linux 5.11, or a seccomp filter that is older
+		if l.pwait2 {
+			l.pwait2 = false
+			return l.wait(d)
+		}
 	}
-	return int(n), 0
+	return 0, e
+}
+
+// look fetches what there is.
+func (l *Loop) look() (int, syscall.Errno) {
+	if l.fetched == 0 && l.Lingers() {
+		// Who lingers has nothing to do, and lets others go first.
+		syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), uintptr(unsafe.Pointer(&l.events[0])), batch, 0, 0, 0)
+	return int(n), e
+}
+
+// nap sleeps for d at most, unnoticed by the scheduler.
+func (l *Loop) nap(d time.Duration) (int, syscall.Errno) {
+	l.stats.Waits++
+	l.timeout = unix.NsecToTimespec(int64(d))
+	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&l.events[0])), batch,
+		uintptr(unsafe.Pointer(&l.timeout)), 0, 0)
+	return int(n), e
+}
+
+// sleep sleeps for d, for ever if negative.
+func (l *Loop) sleep(d time.Duration) (int, syscall.Errno) {
+	if l.pwait2 && d > 0 {
+		l.timeout = unix.NsecToTimespec(int64(d))
+		n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&l.events[0])), batch,
+			uintptr(unsafe.Pointer(&l.timeout)), 0, 0)
+		return int(n), e
+	}
+	n, _, e := syscall.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), uintptr(unsafe.Pointer(&l.events[0])), batch, millis(d), 0, 0)
+	return int(n), e
 }
 
 // millis rounds up, so that a wait does not end before its timer and spin out
