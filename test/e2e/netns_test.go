@@ -201,6 +201,36 @@ func (e *nsEnv) orderly() {
 	}
 }
 
+// The host gets another address while we run: what begins from then on comes from it, and ports are reached at it.
+func TestNetnsHostAddressChanges(t *testing.T) {
+	e := newNetns(t, "-t", "18080:7777", "-u", "18080:7777")
+	e.serve(backend.Guest4 + ":7777")
+	const moved = "198.51.100.9"
+	talk := func(at string) {
+		t.Helper()
+		out := dialer(e.ns, netns.ServiceV4, hostsvc.Port)
+		if err := traffic.Get(out, 1<<20, 1, time.Minute); err != nil {
+			t.Errorf("out of the namespace: %v", err)
+		}
+		if peer, err := traffic.Ask(out, "peer", 10*time.Second); err != nil || !strings.HasPrefix(peer, at+":") {
+			t.Errorf("the server sees %q, %v, want %s", peer, err, at)
+		}
+		datagrams(t, e.ns, netns.ServiceV4, hostsvc.Port)
+		if err := traffic.Get(dialer(e.w.Peer, at, 18080), 1<<20, 2, time.Minute); err != nil {
+			t.Errorf("into the namespace at %s: %v", at, err)
+		}
+		datagrams(t, e.w.Peer, at, 18080)
+	}
+	talk(netns.HostV4)
+	for _, c := range []string{"addr del " + netns.HostV4 + "/24 dev eth0", "addr add " + moved + "/24 dev eth0", "route replace default via " + netns.GatewayV4} {
+		if out, err := e.w.Host.Run(5*time.Second, append([]string{"ip"}, strings.Fields(c)...)...); err != nil {
+			t.Fatalf("ip %s: %v\n%s", c, err, out)
+		}
+	}
+	talk(moved)
+	e.orderly()
+}
+
 // What comes from the host's loopback goes the short way, between two sockets; by default to the namespace's own address.
 func TestNetnsFromLoopback(t *testing.T) {
 	for _, tt := range []struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestBrisk: a loop whose sleeps are short tells the scheduler only of those that
-// are not, and a sleep of any length ends when it should.
+// are not. (Any of them may be cut short by a signal of the runtime's.)
 func TestBrisk(t *testing.T) {
 	l := newLoop(t, NewClock())
 	p := &probe{}
@@ -38,14 +38,19 @@ func TestBrisk(t *testing.T) {
 		t.Fatalf("%d calls, brisk %v, after a nap with an event", n, l.brisk)
 	}
 	clearFD(fd)
-	if n, took := event(time.Second); n != 0 || l.brisk || took > 500*time.Millisecond {
-		t.Fatalf("%d calls, brisk %v, after %v of a nap without event", n, l.brisk, took)
+	for range 100 {
+		if n, took := event(time.Second); n != 0 || took > 500*time.Millisecond {
+			t.Fatalf("%d calls after %v of a nap without event", n, took)
+		}
+		if !l.brisk {
+			break
+		}
 	}
-	if n, took := event(20 * time.Millisecond); n != 0 || l.brisk || took < 20*time.Millisecond {
-		t.Fatalf("%d calls, brisk %v, after %v of 20 ms without event", n, l.brisk, took)
+	if n, _ := event(20 * time.Millisecond); n != 0 || l.brisk {
+		t.Fatalf("%d calls, brisk %v, after 20 ms without event", n, l.brisk)
 	}
 	l.brisk = true
-	if n, took := event(300 * time.Microsecond); n != 0 || !l.brisk || took < 300*time.Microsecond {
-		t.Fatalf("%d calls, brisk %v, after %v of a short rest", n, l.brisk, took)
+	if n, _ := event(300 * time.Microsecond); n != 0 || !l.brisk {
+		t.Fatalf("%d calls, brisk %v, after a short rest", n, l.brisk)
 	}
 }
