@@ -19,7 +19,10 @@
 // descriptors, before anything looks at it; requests.go says in one table what
 // each may carry; numbers are judged at full width before they are narrowed; what
 // is refused changes nothing. Every descriptor of a message that no handler has
-// taken is closed when the message has been handled, on every path.
+// taken is closed when the message has been handled, on every path. One thing a
+// frontend can still do: take O_NONBLOCK off the call eventfd that it shares with
+// us, and saturate it. That stops the loop, and with it its own guest and the
+// siblings on that loop, until somebody reads the eventfd or kills the process.
 //
 // # Outcomes
 //
