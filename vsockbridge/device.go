@@ -248,6 +248,7 @@ func (d *Device) Disconnected() { d.Reset() }
 // Kick implements vhostuser.Device. New receive buffers are used at the end of
 // the turn.
 func (d *Device) Kick(i int) {
+	d.counters.Kicks++
 	if i == txQueue {
 		d.txKicked()
 	}

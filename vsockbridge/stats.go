@@ -8,6 +8,7 @@ type Counters struct {
 	TxPackets, TxBytes uint64
 	Reads              uint64 // system calls that read from host sockets
 	Writes             uint64 // and that write to them
+	Kicks              uint64 // that the loop heard of; several at once are one
 
 	GuestOpened    uint64 // connections that the guest requested and the host serves
 	HostOpened     uint64 // connections that the host requested and the guest accepted
@@ -61,6 +62,7 @@ func (s *Stats) Each(f func(name string, value uint64)) {
 	f("tx_bytes", s.TxBytes)
 	f("reads", s.Reads)
 	f("writes", s.Writes)
+	f("kicks", s.Kicks)
 	f("connections", s.Connections)
 	f("guest_opened", s.GuestOpened)
 	f("host_opened", s.HostOpened)

@@ -255,7 +255,7 @@ func (s *vsockBed) perMiB(round int) error {
 			v    int64
 		}{
 			{"packets", sum("tx_packets", "rx_packets")}, {"credit updates", sum("credit_updates")}, {"socket reads and writes", sum("reads", "writes")},
-			{"calls", sum("rx_ring_calls", "tx_ring_calls")}, {"waits of the loop", after["loop_waits"] - before["loop_waits"]},
+			{"calls", sum("rx_ring_calls", "tx_ring_calls")}, {"kicks", sum("kicks")}, {"waits of the loop", after["loop_waits"] - before["loop_waits"]},
 		} {
 			s.add(fmt.Sprintf("%s per MiB, %s, writes of 64 KiB", c.what, name), "1/MiB", round, float64(c.v)/mib)
 		}
