@@ -104,6 +104,9 @@ func pastaServe(o *pasta.Options, daemon bool) error {
 	if err != nil {
 		return err
 	}
+	if o.RunAs != "" && os.Geteuid() == 0 {
+		log.Warn("--runas has no effect: this goes on as root; start it as the user that it shall be")
+	}
 	cfg, err := pastaConfig(o, log)
 	if err != nil {
 		return err

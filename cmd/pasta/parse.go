@@ -23,6 +23,7 @@ type Options struct {
 	PIDFile    string
 	LogFile    string
 	LogLevel   string // as --log-level
+	RunAs      string // a user to become, which we do not
 
 	Help, Version bool
 }
@@ -59,7 +60,7 @@ func Parse(args []string) (*Options, error) {
 	}{
 		{&o.LogFile, "log-file", "l"}, {&o.PIDFile, "pid", "P"}, {&netmask, "netmask", "n"}, {&n.Net.MAC, "mac-addr", "M"},
 		{&n.Net.OutboundIf4, "outbound-if4", ""}, {&n.Net.OutboundIf6, "outbound-if6", ""}, {&n.Net.Hostname, "hostname", "H"}, {&n.Net.FQDN, "fqdn", ""},
-		{&n.IfName, "ns-ifname", "I"}, {&o.Path, "netns", ""}, {&n.Net.Pcap, "pcap", "p"},
+		{&n.IfName, "ns-ifname", "I"}, {&o.Path, "netns", ""}, {&n.Net.Pcap, "pcap", "p"}, {&o.RunAs, "runas", ""},
 	} {
 		f.StringVarP(x.p, x.name, x.char, "", "")
 	}
@@ -79,7 +80,7 @@ func Parse(args []string) (*Options, error) {
 		f.BoolP(name, map[int]string{0: "e"}[i], false, "")
 	}
 	f.StringP("interface", "i", "", "") // the interface with the default route is what counts
-	for _, name := range []string{"userns", "log-size", "runas", "ns-mac-addr"} {
+	for _, name := range []string{"userns", "log-size", "ns-mac-addr"} {
 		f.String(name, "", "")
 	}
 	if err := f.Parse(args); err != nil {

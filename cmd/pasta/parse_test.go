@@ -40,7 +40,7 @@ func TestConsumers(t *testing.T) {
 			Options{Command: []string{"ping", "-c", "1", "::1"}, LogLevel: "debug", Netns: config.NetnsOptions{TCPOut: auto, UDPOut: auto,
 				Net: config.Options{FD: -1, Addresses: host, TCPPorts: auto, UDPPorts: auto}}}},
 		{"a shell, and what has no effect", "-e --trace --no-splice --no-copy-routes --runas 1000:1000 --ns-mac-addr 02:00:00:00:00:01 -i eth0 -D none -S none",
-			Options{LogLevel: "info", Netns: config.NetnsOptions{TCPOut: auto, UDPOut: auto,
+			Options{LogLevel: "info", RunAs: "1000:1000", Netns: config.NetnsOptions{TCPOut: auto, UDPOut: auto,
 				Net: config.Options{FD: -1, Addresses: host, TCPPorts: auto, UDPPorts: auto}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
