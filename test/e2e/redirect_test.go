@@ -62,9 +62,9 @@ func checkRedirectStreams(t *testing.T, e *venv) {
 		t.Run(path, func(t *testing.T) {
 			r := e.redirect(t, "s-"+path, fmt.Sprintf("unix:/tmp/s-%s.sock=vsock:2:%d,path=%s", path, hostPort, path))
 			to := fmt.Sprintf("unix:/tmp/s-%s.sock", path)
-			chunks, most := []int{1, 700, 4096, 65536, 100000, 1 << 20}, 12<<20
+			chunks, most := []int{1, 700, 4096, 65536, 100000, 1 << 20}, 4<<20
 			if e.brief || path == "auto" || path == "copy" {
-				chunks, most = []int{700, 100000}, 3<<20
+				chunks, most = []int{700, 100000}, 2<<20
 			}
 			for i, chunk := range chunks {
 				n := min(most, chunk*5000)
@@ -126,7 +126,7 @@ func checkRedirectRaw(t *testing.T, e *venv) {
 			for i, max := range sizes {
 				r := e.redirect(t, fmt.Sprint("raw-", path, i), fmt.Sprintf("unix-dgram:/tmp/raw.sock=vsock:2:1234,raw,path=%s", path))
 				n.Store(0)
-				size := int64(min(24<<20, max*4000))
+				size := int64(min(8<<20, max*4000))
 				e.sh(t, 0, fmt.Sprintf("guestprog dgrams /tmp/raw.sock %d %d %d", size, i, max))
 				await(t, 30*time.Second, "all bytes", func() bool { return n.Load() >= size })
 				if path == "auto" && r.count(t, "flows_sockmap") != 1 {
@@ -363,7 +363,7 @@ func checkRedirectNeverReads(t *testing.T, e *venv) {
 			})
 			r := e.redirect(t, fmt.Sprint("n", i), rule)
 			before := available()
-			const n = 80 << 20
+			const n = 48 << 20
 			send := fmt.Sprintf("head -c %d /dev/zero | socat -b 60000 - UNIX-CONNECT:/tmp/n.sock", n)
 			if strings.HasPrefix(rule, "unix-dgram") {
 				send = fmt.Sprintf("head -c %d /dev/zero | socat -b 60000 - UNIX-SENDTO:/tmp/n.sock", n)
@@ -373,7 +373,7 @@ func checkRedirectNeverReads(t *testing.T, e *venv) {
 				t.Fatal(err)
 			}
 			e.sh(t, 0, "sleep 2.5")
-			if now := available(); before-now > 64 {
+			if now := available(); before-now > 32 {
 				t.Errorf("%d MiB were available, and %d MiB with a reader that does not read", before, now)
 			}
 			close(release)
