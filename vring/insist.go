@@ -6,12 +6,13 @@ import (
 	"guestwire/vring/eventloop"
 )
 
-// A User Mode Linux guest is called by a signal (SIGIO on a socket). One that
-// comes between the guest's last look for work and its sleep (um_idle_sleep) is
-// only noted, and the guest sleeps all the same, until its next timer: 10 ms, or
-// for as long as its programs wait. It is not called again either: with EVENT_IDX
-// a call is due once (2.7.7.2), until the driver has moved used_event. So there a
-// call that shows no effect is made again, a few times.
+// A User Mode Linux guest is called by a signal (SIGIO on a socket). Traces show
+// some of them delivered and then nothing: the guest sleeps on until its next
+// timer, 10 ms or for as long as its programs wait. (What fits is that a signal
+// which comes while the guest has them disabled, about to sleep, is only noted;
+// that was not followed through the idle loop of Linux 7.2.) It is not called again
+// either: with EVENT_IDX a call is due once (2.7.7.2), until the driver has moved
+// used_event. So there a call that shows no effect is made again, a few times.
 const (
 	insistAfter = eventloop.Time(200_000) // until the second call, then 8 times as long
 	insistTimes = 3
